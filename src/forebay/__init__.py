@@ -1,0 +1,1 @@
+"""Forebay: admission control in front of your own GPUs."""

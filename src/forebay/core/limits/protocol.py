@@ -1,0 +1,40 @@
+"""What a limit law is: it turns readings of one endpoint into that endpoint's in-flight limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from forebay.core.model import Decision, Outcome, Signal, Timing
+
+
+class Limit(Protocol):
+    """A limit law. Pure: no clock, no randomness; `now` is an argument.
+
+    Every method that may move the limit returns the new `Decision`, or None when nothing changed.
+    `inflight` is the endpoint's in-flight count just before the request in question ends (for
+    `on_timing`: at that moment), so that the maximum over a window is exact.
+    """
+
+    @property
+    def decision(self) -> Decision:
+        """The limit that holds now, and why."""
+
+    def on_timing(
+        self, timing: Timing, *, started_at: float, inflight: int, now: float
+    ) -> Decision | None:
+        """Fold in one latency reading of a request that was admitted at `started_at`."""
+
+    def on_end(
+        self, outcome: Outcome, *, started_at: float, inflight: int, now: float
+    ) -> Decision | None:
+        """Fold in how a request ended (called once for each, after its last timing)."""
+
+    def on_signal(self, signal: Signal | None, *, now: float) -> Decision | None:
+        """Fold in a scrape of the engine's own metrics; None means that the scrape failed."""
+
+    def restart(self, *, now: float) -> Decision | None:
+        """Begin again at the floor: the endpoint was away, and nothing known of it still holds."""
+
+    def resize(self, *, floor: int, ceiling: int) -> Decision | None:
+        """Move the bounds, live; what is in flight is never revoked."""

@@ -1,0 +1,155 @@
+"""Plain values that travel through the core.
+
+Times are seconds on one monotonic clock that the caller chooses; the core never reads a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ServiceClass(StrEnum):
+    """How a request is treated when there is not room for all."""
+
+    INTERACTIVE = "interactive"
+    BEST_EFFORT = "best_effort"
+
+
+class Outcome(StrEnum):
+    """How a request ended, as far as limits and breakers are concerned."""
+
+    OK = "ok"
+    CONGESTION = "congestion"  # the endpoint is alive and sheds load
+    TIMEOUT = "timeout"  # no answer in time: a failure, and a latency of "at least this long"
+    FAILURE = "failure"  # the endpoint is broken: connection, protocol, 5xx
+    CLIENT_ERROR = "client_error"  # the request is wrong; says nothing about the endpoint
+    CONFIGURATION = "configuration"  # wrong key, path or model name: an operator must act
+    LOADING = "loading"  # the endpoint starts; not a failure
+    CANCELLED = "cancelled"  # the caller went away
+
+
+class Reason(StrEnum):
+    """Why a request was refused. Values are metric labels and part of error bodies."""
+
+    QUEUE_FULL = "queue_full"
+    DEADLINE = "deadline"
+    UNAVAILABLE = "unavailable"  # every endpoint's breaker is open, or being probed
+    LOADING = "loading"
+    ASLEEP = "asleep"
+    UNKNOWN_MODEL = "unknown_model"
+    SHUTTING_DOWN = "shutting_down"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One base URL that serves one model id.
+
+    Args:
+        id: stable and unique, e.g. ``bge-m3@gpu-b.lan:7997``.
+        model: the served model's id.
+        base_url: where its API lives, without a trailing slash, e.g. ``http://gpu-b.lan:7997/v1``.
+        gpu_group: the physical GPU that it shares, case-folded.
+        role: chat, generator, embedding, …
+        service_class: the class of requests that do not ask for another one.
+        floor: slots that it can always reach, ≥ 1.
+        ceiling: slots that it never exceeds, ≥ floor.
+        slot_weight: slots that one request takes, ≥ 1.
+        fallback_of: id of the model that this endpoint stands in for, else None.
+    """
+
+    id: str
+    model: str
+    base_url: str
+    gpu_group: str
+    role: str
+    service_class: ServiceClass
+    floor: int
+    ceiling: int
+    slot_weight: int = 1
+    fallback_of: str | None = None
+
+
+class TimingKind(StrEnum):
+    """What a latency reading measures, hence what it may be compared with."""
+
+    FIRST_TOKEN = "first_token"  # size: uncached prompt tokens
+    OUTPUT_TOKEN = "output_token"  # seconds per token; size: 1
+    WORK = "work"  # a whole request; size: input tokens (or characters / 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One latency reading and the size that it is judged against."""
+
+    kind: TimingKind
+    seconds: float
+    size: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one admitted request ended.
+
+    Args:
+        outcome: see `Outcome`.
+        timings: the readings it gave; empty unless the outcome is ``ok``.
+        retry_after_s: how long the endpoint asked to be left alone, if it did.
+    """
+
+    outcome: Outcome
+    timings: tuple[Timing, ...] = ()
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A limit and why it is what it is."""
+
+    limit: int
+    reason: str
+
+
+class EngineState(StrEnum):
+    """Whether an engine can serve at all."""
+
+    AWAKE = "awake"
+    ASLEEP = "asleep"
+    LOADING = "loading"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What an engine says about itself. None means unknown, which is never zero.
+
+    Args:
+        engine: the adapter's name (vllm, llamacpp, infinity, …, unknown).
+        at: when it was read, seconds.
+        state: awake unless the engine says otherwise.
+        running: requests being computed.
+        waiting: queued in the engine, counted in `waiting_unit`.
+        waiting_unit: ``requests`` or ``inputs``.
+        waiting_capacity: the part of `waiting` that waits for capacity, where engines tell.
+        waiting_deferred: the part that waits for something else (adapters, transfers).
+        kv_usage: fullest engine's KV cache, 0 to 1.
+        slots: requests that the engine can compute at once, where it tells.
+        preemptions: cumulative count of preempted or swapped requests.
+        rejections: cumulative count of requests that the engine refused for load.
+        saturated: the engine queues for capacity; None when that cannot be told.
+        warnings: lines of the exposition that could not be read.
+    """
+
+    engine: str
+    at: float
+    state: EngineState = EngineState.AWAKE
+    running: float | None = None
+    waiting: float | None = None
+    waiting_unit: str = "requests"
+    waiting_capacity: float | None = None
+    waiting_deferred: float | None = None
+    kv_usage: float | None = None
+    slots: int | None = None
+    preemptions: float | None = None
+    rejections: float | None = None
+    saturated: bool | None = None
+    warnings: int = 0

@@ -1,0 +1,51 @@
+"""Every error that Forebay raises on purpose, in one hierarchy."""
+
+from __future__ import annotations
+
+
+class ForebayError(Exception):
+    """Base of all errors raised by Forebay."""
+
+
+class ConfigError(ForebayError):
+    """A configuration that must not start; the message names file, key, value and the way out."""
+
+
+class Rejected(ForebayError):  # noqa: N818 - a refusal is an answer, not a fault
+    """A request that was not admitted.
+
+    Args:
+        reason: one of the short, stable reasons of `forebay.core.model.Reason`.
+        message: what a person should read.
+        retry_after_s: seconds after which trying again makes sense, if that is known.
+    """
+
+    def __init__(self, reason: str, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class UpstreamError(ForebayError):
+    """An endpoint could not be reached, broke the protocol, or went away.
+
+    Args:
+        message: what happened, with the endpoint named.
+        reused: the connection had served a request before (the server may just have closed it).
+        response_started: at least one byte of a response had been received.
+    """
+
+    def __init__(
+        self, message: str, *, reused: bool = False, response_started: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.reused = reused
+        self.response_started = response_started
+
+
+class ConnectFailed(UpstreamError):  # noqa: N818
+    """No connection could be made (refused, unreachable, name not found, TLS)."""
+
+
+class UpstreamTimeout(UpstreamError):  # noqa: N818
+    """An endpoint did not do something in the time it had."""
