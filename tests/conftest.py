@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest_plugins = ["plugins.engines"]
+
 
 @pytest.fixture
 def anyio_backend() -> str:

@@ -1,0 +1,63 @@
+"""llama.cpp's own HTTP server on loopback: `python -m forebay.demo.llama_server --help`.
+
+Prints `listening on http://127.0.0.1:PORT` once it serves. Metrics, slots and props are on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+
+import xllamacpp
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    options = _parser().parse_args()
+    stop = {signal.SIGTERM, signal.SIGINT}
+    # Blocked before the server's threads exist, so that they inherit it and `sigwait` gets them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
+    server = xllamacpp.Server(_params(options))
+    print(f"listening on {server.listening_address}", flush=True)  # noqa: T201 - the announcement
+    signal.sigwait(stop)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m forebay.demo.llama_server", description="llama.cpp's server on loopback"
+    )
+    parser.add_argument("--model", required=True, help="GGUF file")
+    parser.add_argument("--alias", required=True, help="model id that it serves")
+    parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
+    parser.add_argument("--slots", type=int, default=8, help="requests computed at once")
+    parser.add_argument("--slot-context", type=int, default=1024, help="tokens a slot holds")
+    parser.add_argument("--threads", type=int, default=1, help="threads that compute")
+    parser.add_argument("--embeddings", action="store_true", help="serve mean-pooled embeddings")
+    return parser
+
+
+def _params(options: argparse.Namespace) -> xllamacpp.CommonParams:
+    params = xllamacpp.CommonParams()
+    params.model.path = options.model
+    params.model_alias = {options.alias}
+    params.hostnames = ["127.0.0.1"]
+    params.port = options.port
+    params.n_parallel = options.slots
+    params.n_ctx = options.slots * options.slot_context
+    params.fit_params = False
+    params.n_gpu_layers = 0
+    params.cpuparams.n_threads = options.threads
+    params.cpuparams_batch.n_threads = options.threads
+    params.endpoint_metrics = True
+    params.endpoint_slots = True
+    params.endpoint_props = True
+    params.ui = False
+    params.verbosity = 2  # warnings and errors
+    if options.embeddings:
+        params.embedding = True
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    return params
+
+
+if __name__ == "__main__":
+    main()
