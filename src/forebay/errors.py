@@ -49,3 +49,14 @@ class ConnectFailed(UpstreamError):  # noqa: N818
 
 class UpstreamTimeout(UpstreamError):  # noqa: N818
     """An endpoint did not do something in the time it had."""
+
+
+class ScrapeFailed(ForebayError):  # noqa: N818
+    """An engine's own metrics could not be read this time: what it does is unknown, not zero."""
+
+
+class PoolExhausted(ForebayError):  # noqa: N818
+    """All connections that a client may have are in use.
+
+    This side is saturated; it says nothing about the endpoint, and must not count against it.
+    """
