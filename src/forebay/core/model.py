@@ -135,6 +135,9 @@ class Signal:
         slots: requests that the engine can compute at once, where it tells.
         preemptions: cumulative count of preempted or swapped requests.
         rejections: cumulative count of requests that the engine refused for load.
+        queue_seconds: cumulative time that requests waited in the engine.
+        queued: cumulative count of the requests that `queue_seconds` adds up over.
+        resident: share of the model that is in GPU memory, 0 when it is not loaded.
         saturated: the engine queues for capacity; None when that cannot be told.
         warnings: lines of the exposition that could not be read.
     """
@@ -151,5 +154,8 @@ class Signal:
     slots: int | None = None
     preemptions: float | None = None
     rejections: float | None = None
+    queue_seconds: float | None = None
+    queued: float | None = None
+    resident: float | None = None
     saturated: bool | None = None
     warnings: int = 0

@@ -1,0 +1,69 @@
+"""Reads for scrapes over HTTP; small, short, and apart from the requests that Forebay governs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from forebay.adapters.engines.reply import MAX_BODY_BYTES, Reply
+from forebay.errors import ScrapeFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ACCEPT = "text/plain;version=0.0.4, application/json;q=0.9, */*;q=0.1"
+
+
+def scrape_session(*, timeout_s: float = 3.0) -> aiohttp.ClientSession:
+    """A session for all scrapes of a process; the caller closes it.
+
+    It keeps no cookies and unpacks nothing: `Reply.text` does, within bounds.
+    """
+    return aiohttp.ClientSession(
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=timeout_s),
+        headers={"Accept": _ACCEPT, "Accept-Encoding": "gzip"},
+    )
+
+
+class HttpFetch:
+    """Reads a URL with a session that it shares.
+
+    Args:
+        session: see `scrape_session`.
+        api_key: sent as a bearer token, if given. Redirects are not followed, so it stays here.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, *, api_key: str | None = None) -> None:
+        self._session = session
+        self._headers: Mapping[str, str] = (
+            {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        )
+
+    async def __call__(self, url: str) -> Reply:
+        """Read `url`.
+
+        Raises:
+            ScrapeFailed: no complete answer in time, or one over the size limit.
+        """
+        try:
+            async with self._session.get(
+                url, headers=self._headers, allow_redirects=False
+            ) as response:
+                body = await _read(response)
+                return Reply(response.status, dict(response.headers), body)
+        except TimeoutError as error:
+            raise ScrapeFailed(f"{url}: no answer in time") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ScrapeFailed(f"{url}: {error or type(error).__name__}") from error
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise ScrapeFailed(f"{response.url}: body over the limit of {MAX_BODY_BYTES} bytes")
+    return bytes(body)
