@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks. They measure and report; they are never timed tests."""

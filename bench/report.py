@@ -1,0 +1,78 @@
+"""The tables in `docs/performance.md`, written from `bench/results/*.json` between markers.
+
+python -m bench.report
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from . import results
+from .proc import ROOT
+
+PAGE = ROOT / "docs" / "performance.md"
+
+_COLUMNS = {
+    "small_cpu_us": "CPU µs / 1 kB request",
+    "stream_cpu_s": "CPU s / 100k SSE chunks",
+    "first_p99_ms": "first chunk late, p99 ms",
+    "events_per_read": "chunks / read",
+    "open_added_mb": "MB + / 1,000 streams",
+    "open_late_max_ms": "longest stall ms",
+    "large_mb_per_cpu_s": "MB / CPU s, 400 kB",
+    "rate_p50_ms": "p50 ms, 200/s",
+    "rate_p99_ms": "p99 ms, 200/s",
+}
+
+
+def update() -> None:
+    """Write what the results say into the page; a benchmark without results is left out."""
+    text = PAGE.read_text(encoding="utf-8")
+    for content in results.read_all():
+        parts = [_measured(content), _goals(content["results"])]
+        if "medians" in content["details"]:
+            parts.insert(1, _gateways(content))
+        text = _between(content["name"], "\n\n".join(parts), text)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def _between(name: str, generated: str, text: str) -> str:
+    start, end = f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+    block = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+    return block.sub(lambda _: f"{start}\n{generated}\n{end}", text)
+
+
+def _measured(content: dict[str, Any]) -> str:
+    machine = content["on"]
+    return (
+        f"Measured {content['when'][:10]} on {machine['cores']} cores of {machine['cpu']}, "
+        f"Python {machine['python']}, by `{content['command']}`."
+    )
+
+
+def _goals(found: list[dict[str, Any]]) -> str:
+    lines = ["| measure | value | goal | met |", "|---|---|---|---|"]
+    for row in found:
+        value = "not measured" if row["value"] is None else f"{row['value']:g} {row['unit']}"
+        goal = row["goal"] or ""
+        if row.get("stretch"):
+            goal += f" (stretch {row['stretch']})"
+        met = {True: "yes", False: "**no**", None: ""}[row["met"]]
+        lines.append(f"| {row['measure']} | {value} | {goal} | {met} |")
+    return "\n".join(lines)
+
+
+def _gateways(content: dict[str, Any]) -> str:
+    medians, versions = content["details"]["medians"], content["on"]["versions"]
+    lines = [f"| | {' | '.join(_COLUMNS.values())} |", "|---" * (len(_COLUMNS) + 1) + "|"]
+    for name, figures in medians.items():
+        cells = ["-" if figures.get(key) is None else f"{figures[key]:g}" for key in _COLUMNS]
+        label = f"{name} {versions[name]}" if name in versions else name
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    notes = [f"- {name}: {problem}" for name, problem in content["details"]["problems"].items()]
+    return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+if __name__ == "__main__":
+    update()
