@@ -29,28 +29,28 @@ class Fixed:
 
     def on_timing(
         self,
-        timing: Timing,  # noqa: ARG002 - the protocol's signature
+        timing: Timing,
         *,
-        started_at: float,  # noqa: ARG002
-        inflight: int,  # noqa: ARG002
-        now: float,  # noqa: ARG002
+        started_at: float,
+        inflight: int,
+        now: float,
     ) -> None:
         """Ignore the reading."""
 
     def on_end(
         self,
-        outcome: Outcome,  # noqa: ARG002 - the protocol's signature
+        outcome: Outcome,
         *,
-        started_at: float,  # noqa: ARG002
-        inflight: int,  # noqa: ARG002
-        now: float,  # noqa: ARG002
+        started_at: float,
+        inflight: int,
+        now: float,
     ) -> None:
         """Ignore the outcome."""
 
-    def on_signal(self, signal: Signal | None, *, now: float) -> None:  # noqa: ARG002
+    def on_signal(self, signal: Signal | None, *, now: float) -> None:
         """Ignore the scrape."""
 
-    def restart(self, *, now: float) -> None:  # noqa: ARG002
+    def restart(self, *, now: float) -> None:
         """Stay as it is: the breaker's own ramp protects an endpoint that comes back."""
 
     def resize(self, *, floor: int, ceiling: int) -> Decision | None:  # noqa: ARG002
