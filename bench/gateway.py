@@ -209,12 +209,14 @@ def _load(url: str, pid: int | None, arguments: str) -> Report:
     command = [sys.executable, "-m", "bench.load", "--url", url, *watch, *arguments.split()]
     try:
         done = subprocess.run(
-            [*proc.on_core(_LOAD_CORE), *command],
+            command,
             cwd=proc.ROOT,
             capture_output=True,
             text=True,
             timeout=_LOAD_LIMIT_S,
             check=False,
+            start_new_session=True,
+            preexec_fn=proc.prepare(_LOAD_CORE),
         )
     except subprocess.TimeoutExpired:
         raise LoadError(f"no end after {_LOAD_LIMIT_S:.0f} s") from None
