@@ -1,0 +1,154 @@
+"""Whether the places of the file that speak of one model, or of one endpoint, agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forebay.config.problems import nearest
+from forebay.config.schema import RESERVED_ROLES
+
+if TYPE_CHECKING:
+    from forebay.config.fields import Kind
+    from forebay.config.findings import Findings
+    from forebay.config.plan import PlannedEndpoint
+    from forebay.config.problems import KeyPath
+    from forebay.config.schema import ForebayConfig, Server
+
+_KNOWN_ROLES = (*RESERVED_ROLES, "embedding", "rerank", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A server as one place of the file uses it.
+
+    Args:
+        server: its settings, with what it takes over from its model's entry.
+        path: the place.
+        kind: what the model is for.
+        model: the model's id on this server.
+        role: see `Endpoint.role`.
+        fallback_of: id of the model that it stands in for, else None.
+    """
+
+    server: Server
+    path: KeyPath
+    kind: Kind
+    model: str
+    role: str
+    fallback_of: str | None = None
+
+
+def check_models(uses: list[Use], findings: Findings) -> None:
+    """Refuse a model that is two things at once, and a fallback for nothing."""
+    first: dict[str, Use] = {}
+    for use in uses:
+        if use.fallback_of is not None:
+            _check_fallback(use, first, findings)
+            continue
+        known = first.setdefault(use.model, use)
+        if known.kind != use.kind:
+            findings.refuse(
+                use.path,
+                f"model {use.model!r} is in {known.kind}_models too; requests name a model by its "
+                "id alone, so give one of the two another id",
+            )
+        elif known.role != use.role:
+            findings.refuse(
+                use.path,
+                f"model {use.model!r} has role {known.role!r} in "
+                f"{findings.document.key(known.path)} and {use.role!r} here; a model has one role",
+            )
+
+
+def _check_fallback(use: Use, regular: dict[str, Use], findings: Findings) -> None:
+    if use.fallback_of not in regular:
+        findings.refuse(
+            use.path,
+            f'has "role": "fallback", but no other entry has the id {use.model!r} that it could '
+            "stand in for",
+        )
+        return
+    findings.warn(
+        "fallback_not_used",
+        use.path,
+        f"the fallback of {use.fallback_of!r} is registered and counts in its group's budget, but "
+        "this version does not fail over to it yet",
+    )
+
+
+def check_roles(config: ForebayConfig, uses: list[Use], findings: Findings) -> None:
+    """Warn about roles that look misspelt: such a model would lose its reserve in silence."""
+    known = {*_KNOWN_ROLES, *config.reserved_roles}
+    for use in uses:
+        if use.role not in known and (meant := nearest(use.role, known)):
+            findings.warn(
+                "unknown_role",
+                (*use.path, "role"),
+                f"{use.role!r} is best effort, since GPU_RESERVED_ROLES does not name it; did you "
+                f"mean {meant!r}?",
+            )
+    in_use = {use.role for use in uses}
+    for role in config.reserved_roles:
+        if role not in in_use | set(_KNOWN_ROLES) and (meant := nearest(role, in_use)):
+            findings.warn(
+                "unused_reserved_role",
+                ("GPU_RESERVED_ROLES",),
+                f"names {role!r}, which no model has; did you mean {meant!r}?",
+            )
+
+
+def merged(
+    placed: list[tuple[KeyPath, PlannedEndpoint | None]], findings: Findings
+) -> list[tuple[KeyPath, PlannedEndpoint]]:
+    """Let every server of a model be there once, however often and however spelt it is listed."""
+    kept: dict[str, tuple[KeyPath, PlannedEndpoint]] = {}
+    for path, planned in placed:
+        if planned is None:
+            continue
+        first_path, first = kept.setdefault(planned.endpoint.id, (path, planned))
+        if first is not planned:
+            _compare(first, planned, findings.document.key(first_path), path, findings)
+    return list(kept.values())
+
+
+def _compare(
+    first: PlannedEndpoint,
+    again: PlannedEndpoint,
+    first_key: str,
+    path: KeyPath,
+    findings: Findings,
+) -> None:
+    name, one, two = first.endpoint.id, first.endpoint, again.endpoint
+    if one.gpu_group != two.gpu_group:
+        findings.refuse(
+            path,
+            f"{name} is in two GPU groups: {one.gpu_group!r} by {first_key}, {two.gpu_group!r} "
+            "here; one endpoint is on one GPU, so give both the same gpu_group",
+        )
+    elif one.fallback_of is None and two.fallback_of is not None:
+        findings.warn(
+            "fallback_is_regular",
+            path,
+            f"{name} is a regular endpoint already ({first_key}), so it cannot stand in as well; "
+            "ignored here",
+        )
+    elif differences := _differences(first, again):
+        findings.refuse(
+            path,
+            f"{name} is listed already ({first_key}), with another {', '.join(differences)}; "
+            "keep one of the two",
+        )
+    else:
+        findings.warn(
+            "duplicate_endpoint", path, f"{name} is listed already ({first_key}); it counts once"
+        )
+
+
+def _differences(first: PlannedEndpoint, again: PlannedEndpoint) -> list[str]:
+    endpoint = ("role", "floor", "ceiling", "slot_weight", "fallback_of")
+    planned = ("kind", "url", "api_key", "engine", "metrics_url")
+    return [
+        *(n for n in endpoint if getattr(first.endpoint, n) != getattr(again.endpoint, n)),
+        *(n for n in planned if getattr(first, n) != getattr(again, n)),
+    ]

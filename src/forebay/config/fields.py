@@ -1,0 +1,143 @@
+"""Field types of the configuration: what people may write, and what it becomes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
+
+from forebay.config import urls
+from forebay.config.problems import looks_like_key
+from forebay.errors import ConfigError
+
+Kind: TypeAlias = Literal["chat", "embedding", "rerank"]
+Engine: TypeAlias = Literal[
+    "vllm", "llamacpp", "infinity", "tei", "sglang", "ollama", "triton", "lmdeploy", "unknown"
+]
+
+_INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*", re.ASCII)
+
+
+def _integer(value: object) -> object:
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic collects ValueErrors
+    return value
+
+
+def _number(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError("must be a number")
+    return value
+
+
+def _stripped(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _folded(value: object) -> object:
+    return value.strip().casefold() if isinstance(value, str) else value
+
+
+def _text(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")  # noqa: TRY004 - pydantic collects ValueErrors
+    if not value.strip():
+        raise ValueError("must not be empty")
+    if not value.isprintable():
+        raise ValueError("must not hold a line break or a control character")
+    if looks_like_key(value):
+        raise ValueError('looks like an API key; keys belong in "api_key"')
+    return value.strip()
+
+
+def _name(value: object) -> object:
+    return _folded(_text(value))
+
+
+def _url(value: object) -> object:
+    text = _text(value)
+    urls.split_url(str(text))
+    return text
+
+
+def _url_or_value_error(value: object) -> object:
+    try:
+        return _url(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+def _api_prefix(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError('must be a text such as "/v1", or ""')  # noqa: TRY004 - see above
+    if looks_like_key(value):
+        raise ValueError('looks like an API key; keys belong in "api_key"')
+    path = "".join(f"/{segment}" for segment in value.strip().split("/") if segment)
+    try:
+        urls.split_url(f"http://host{path}")
+    except ConfigError:
+        path = "?"
+    if "?" in path or "://" in value:
+        raise ValueError('must be a path such as "/v1", or ""')
+    return path
+
+
+def _secret(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")  # noqa: TRY004 - see above
+    key = value.strip()
+    if not key:
+        raise ValueError("must not be empty")
+    # RFC 9110: a field value carries visible ASCII; anything else would break or split the header.
+    if not key.isascii() or not key.isprintable():
+        raise ValueError("must be printable ASCII, since it is sent in a header")
+    return key
+
+
+def _optional_secret(value: object) -> object:
+    # "${KEY:-}" is how people write a key that only some set-ups have.
+    return None if value is None or value == "" else _secret(value)
+
+
+def _role_list(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    roles = [role.strip() for role in value.split(",") if role.strip()]
+    if not roles:
+        raise ValueError("must not be empty; write [] in the file to reserve nothing")
+    return roles
+
+
+# Bounds stand before the validator, inside the number's own schema: JSON Schema can say them then.
+Natural = Annotated[int, Field(ge=0), BeforeValidator(_integer)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_integer)]
+Window = Annotated[int, Field(ge=2), BeforeValidator(_integer)]
+Seconds = Annotated[float, Field(gt=0), BeforeValidator(_number)]
+SecondsOrOff = Annotated[float, Field(ge=0), BeforeValidator(_number)]
+Fraction = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_number)]
+Factor = Annotated[float, Field(ge=1), BeforeValidator(_number)]
+Flag = Annotated[bool, BeforeValidator(_folded)]
+Text = Annotated[str, BeforeValidator(_text)]
+Name = Annotated[str, BeforeValidator(_name)]
+Url = Annotated[str, BeforeValidator(_url_or_value_error)]
+ApiPrefix = Annotated[str, BeforeValidator(_api_prefix)]
+EngineName = Annotated[Engine, BeforeValidator(_folded)]
+Secret = Annotated[SecretStr, BeforeValidator(_secret)]
+OptionalSecret = Annotated[SecretStr | None, BeforeValidator(_optional_secret)]
+RoleList = Annotated[
+    tuple[Name, ...],
+    BeforeValidator(_role_list),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}),
+]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_folded)]

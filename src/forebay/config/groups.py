@@ -1,0 +1,119 @@
+"""GPU groups and their budgets, checked against the floors that are promised inside them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Literal
+
+from forebay.config.plan import PlannedGroup
+from forebay.config.problems import nearest
+from forebay.core.model import Endpoint, ServiceClass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forebay.config.findings import Findings
+    from forebay.config.plan import PlannedEndpoint
+    from forebay.config.problems import KeyPath
+    from forebay.config.schema import ForebayConfig
+
+BUDGETS = "GPU_CONCURRENCY_BUDGETS"
+
+
+def plan_groups(
+    placed: list[tuple[KeyPath, PlannedEndpoint]], config: ForebayConfig, findings: Findings
+) -> dict[str, PlannedGroup]:
+    """Group the endpoints, and refuse or warn about budgets that cannot be meant."""
+    members: defaultdict[str, list[Endpoint]] = defaultdict(list)
+    for _, planned in placed:
+        members[planned.endpoint.gpu_group].append(planned.endpoint)
+    groups = {
+        name: _group(name, endpoints, config, findings) for name, endpoints in members.items()
+    }
+    for group in groups.values():
+        _check_floors(group, members[group.name], findings)
+    _check_names(groups, config, findings)
+    _check_shared_servers(placed, groups, findings)
+    return groups
+
+
+def _group(
+    name: str, endpoints: list[Endpoint], config: ForebayConfig, findings: Findings
+) -> PlannedGroup:
+    budget = config.budgets.get(name)
+    source: Literal["file", "environment", "none"] = "none"
+    if budget is not None:
+        source = "environment" if BUDGETS in findings.document.overrides else "file"
+    interactive = (e for e in endpoints if e.service_class is ServiceClass.INTERACTIVE)
+    return PlannedGroup(
+        name=name,
+        budget=budget,
+        endpoints=tuple(e.id for e in endpoints),
+        reserved=sum(e.floor for e in interactive),
+        floors=sum(e.floor for e in endpoints),
+        source=source,
+    )
+
+
+def _check_floors(group: PlannedGroup, endpoints: list[Endpoint], findings: Findings) -> None:
+    if group.budget is not None and group.floors > group.budget:
+        parts = ", ".join(f"{e.id} {e.floor}" for e in endpoints)
+        findings.refuse(
+            _budget_path(group.name, findings),
+            f"the floors in group {group.name!r} add up to {group.floors} ({parts}), but its "
+            f"budget is {group.budget}; raise the budget, or lower the floors "
+            "(parallel_instances * max_parallel_calls)",
+        )
+
+
+def _check_names(
+    groups: dict[str, PlannedGroup], config: ForebayConfig, findings: Findings
+) -> None:
+    for name in config.budgets:
+        if name not in groups:
+            findings.warn(
+                "unused_budget",
+                _budget_path(name, findings),
+                f"no model is in group {name!r}; {_nearest('groups in use', name, groups)}",
+            )
+    for group in groups.values():
+        if config.budgets and group.budget is None:
+            findings.warn(
+                "no_budget",
+                (BUDGETS,),
+                f"group {group.name!r} ({', '.join(group.endpoints)}) has no budget, so each "
+                "of its models has its own limit only; "
+                f"{_nearest('budgets', group.name, config.budgets)}",
+            )
+
+
+def _nearest(what: str, name: str, names: Iterable[str]) -> str:
+    meant = nearest(name, names)
+    listed = f"{what}: {', '.join(map(repr, names)) or 'none'}"
+    return f"{listed}; did you mean {meant!r}?" if meant else listed
+
+
+def _check_shared_servers(
+    placed: list[tuple[KeyPath, PlannedEndpoint]],
+    groups: dict[str, PlannedGroup],
+    findings: Findings,
+) -> None:
+    """Warn when one server's models are in several groups: mostly a tag that was forgotten."""
+    first: dict[str, PlannedEndpoint] = {}
+    for path, planned in placed:
+        other = first.setdefault(planned.url.root, planned)
+        names = (other.endpoint.gpu_group, planned.endpoint.gpu_group)
+        if names[0] != names[1] and any(groups[name].budget is not None for name in names):
+            findings.warn(
+                "server_in_two_groups",
+                path,
+                f"{other.endpoint.id} and {planned.endpoint.id} are on one server, but in groups "
+                f"{names[0]!r} and {names[1]!r}; if they share a GPU, give both the same gpu_group",
+            )
+
+
+def _budget_path(name: str, findings: Findings) -> KeyPath:
+    """The key path of a budget as it is written, whatever its case."""
+    written = findings.document.get((BUDGETS,), default={})
+    keys = written if isinstance(written, dict) else {}
+    return next(((BUDGETS, key) for key in keys if key.strip().casefold() == name), (BUDGETS,))

@@ -1,0 +1,102 @@
+"""What a configuration comes to: every endpoint, group and model with its numbers resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import SecretStr
+
+    from forebay.config.fields import Kind
+    from forebay.config.laws import LawSettings
+    from forebay.config.problems import ConfigWarning
+    from forebay.config.schema import ForebayConfig
+    from forebay.config.urls import BaseUrl
+    from forebay.core.model import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEndpoint:
+    """An endpoint, and what is needed to talk to it.
+
+    Args:
+        endpoint: as the core sees it.
+        kind: what its model is for.
+        model_key: the model's id; for a fallback ``embedding:fallback`` and the like.
+        url: where its API lives.
+        api_key: sent as bearer token, if there is one.
+        engine: the engine's name, or None to find out.
+        metrics_url: where its metrics are. Not shown by `repr`: its query may hold a key.
+    """
+
+    endpoint: Endpoint
+    kind: Kind
+    model_key: str
+    url: BaseUrl
+    api_key: SecretStr | None
+    engine: str | None
+    metrics_url: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGroup:
+    """Endpoints on one physical GPU.
+
+    Args:
+        name: case-folded.
+        budget: requests in flight at once over all of it; None: no joint budget.
+        endpoints: ids of its members, fallbacks included.
+        reserved: sum of its interactive members' floors.
+        floors: sum of all members' floors.
+        source: where the budget was set.
+    """
+
+    name: str
+    budget: int | None
+    endpoints: tuple[str, ...]
+    reserved: int
+    floors: int
+    source: Literal["file", "environment", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """A model that requests can name.
+
+    Args:
+        id: the name in requests.
+        kind: what it is for.
+        endpoints: ids of the endpoints that serve it.
+        fallbacks: ids of those that stand in for them.
+    """
+
+    id: str
+    kind: Kind
+    endpoints: tuple[str, ...]
+    fallbacks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A configuration that may start.
+
+    Args:
+        file: where it was read from.
+        config: all settings as validated.
+        law: the limit law's settings; builds the law of each endpoint.
+        endpoints: all of them, fallbacks last.
+        groups: by name.
+        models: by id.
+        warnings: what is probably not meant.
+    """
+
+    file: str
+    config: ForebayConfig
+    law: LawSettings
+    endpoints: tuple[PlannedEndpoint, ...]
+    groups: Mapping[str, PlannedGroup]
+    models: Mapping[str, PlannedModel]
+    warnings: tuple[ConfigWarning, ...]

@@ -1,0 +1,158 @@
+"""From settings to a plan: floors, ceilings, classes and groups of every endpoint.
+
+Floors are sacrosanct and a budget is hard, so what promises both falsely is refused here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
+
+from forebay.config import urls
+from forebay.config.consistency import Use, check_models, check_roles, merged
+from forebay.config.fields import Kind
+from forebay.config.findings import Findings
+from forebay.config.groups import plan_groups
+from forebay.config.plan import Plan, PlannedEndpoint, PlannedModel
+from forebay.core.model import Endpoint, ServiceClass
+from forebay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forebay.config.laws import LawSettings
+    from forebay.config.problems import Document, KeyPath
+    from forebay.config.schema import ForebayConfig, ModelEntry, Server
+
+FALLBACK = "fallback"
+
+
+def resolve(config: ForebayConfig, law: LawSettings, document: Document) -> Plan:
+    """Resolve every endpoint, group and model.
+
+    Raises:
+        InvalidConfig: with everything that contradicts itself.
+    """
+    findings = Findings(document)
+    uses = sorted(_uses(config, findings), key=lambda use: use.fallback_of is not None)
+    if not uses:
+        findings.refuse((), "names no model; add chat_models, embedding_models or rerank_models")
+    check_models(uses, findings)
+    check_roles(config, uses, findings)
+    placed = merged([(use.path, _planned(use, config, findings)) for use in uses], findings)
+    groups = plan_groups(placed, config, findings)
+    findings.raise_if_refused()
+    endpoints = tuple(planned for _, planned in placed)
+    return Plan(
+        file=document.file,
+        config=config,
+        law=law,
+        endpoints=endpoints,
+        groups=groups,
+        models=_models(endpoints),
+        warnings=tuple(findings.warnings),
+    )
+
+
+def _uses(config: ForebayConfig, findings: Findings) -> Iterator[Use]:
+    for kind in get_args(Kind):
+        list_key = f"{kind}_models"
+        for n, entry in enumerate(getattr(config, list_key)):
+            yield from _uses_of_entry(entry, (list_key, n), kind, findings)
+
+
+def _uses_of_entry(
+    entry: ModelEntry, path: KeyPath, kind: Kind, findings: Findings
+) -> Iterator[Use]:
+    is_fallback = entry.role == FALLBACK
+    role = kind if entry.role is None or is_fallback else entry.role
+    stands_for = entry.id if is_fallback else None
+    for server, at in _servers(entry, path):
+        yield Use(server, at, kind, entry.id, role, stands_for)
+    nested = entry.fallback if is_fallback else entry.fallback and entry.fallback.fallback
+    if nested is not None:
+        where = (*path, FALLBACK) if is_fallback else (*path, FALLBACK, FALLBACK)
+        findings.warn("nested_fallback", where, "ignored: a fallback has no fallback of its own")
+    if entry.fallback is not None and not is_fallback:
+        at = (*path, FALLBACK)
+        yield Use(entry.fallback, at, kind, entry.fallback.id, kind, fallback_of=entry.id)
+
+
+def _servers(entry: ModelEntry, path: KeyPath) -> Iterator[tuple[Server, KeyPath]]:
+    if entry.endpoints is None:
+        yield entry, path
+        return
+    for n, endpoint in enumerate(entry.endpoints):
+        said = {name: getattr(endpoint, name) for name in endpoint.model_fields_set}
+        yield entry.model_copy(update=said), (*path, "endpoints", n)
+
+
+def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndpoint | None:
+    server = use.server
+    try:
+        url = urls.normalise(str(server.base_url), api_prefix=server.api_prefix)
+    except ConfigError as error:
+        findings.refuse((*use.path, "base_url"), str(error), show=True)
+        return None
+    floor, ceiling = _bounds(use, config, findings)
+    interactive = use.role in config.reserved_roles and use.fallback_of is None
+    endpoint = Endpoint(
+        id=f"{use.model}@{url.host}{url.prefix}",
+        model=use.model,
+        base_url=url.api,
+        gpu_group=server.gpu_group or url.host,
+        role=use.role,
+        service_class=ServiceClass.INTERACTIVE if interactive else ServiceClass.BEST_EFFORT,
+        floor=floor,
+        ceiling=ceiling,
+        slot_weight=server.slot_weight,
+        fallback_of=use.fallback_of,
+    )
+    return PlannedEndpoint(
+        endpoint=endpoint,
+        kind=use.kind,
+        model_key=use.model if use.fallback_of is None else f"{use.kind}:{FALLBACK}",
+        url=url,
+        api_key=server.api_key,
+        engine=server.engine,
+        metrics_url=server.metrics_url or f"{url.root}/metrics",
+    )
+
+
+def _bounds(use: Use, config: ForebayConfig, findings: Findings) -> tuple[int, int]:
+    server = use.server
+    floor = server.parallel_instances * server.max_parallel_calls
+    ceiling, source = server.max_concurrent_requests, "max_concurrent_requests"
+    if ceiling is None:
+        ceiling = max(floor, config.max_concurrent_requests)
+    if ceiling > config.max_concurrency:
+        if server.max_concurrent_requests is not None:
+            findings.warn(
+                "ceiling_lowered",
+                (*use.path, source),
+                f"is {ceiling}, but MODEL_MAX_CONCURRENCY is {config.max_concurrency}; that counts",
+            )
+        ceiling, source = config.max_concurrency, "MODEL_MAX_CONCURRENCY"
+    if floor > ceiling:
+        findings.warn(
+            "floor_lowered",
+            use.path,
+            f"the floor of {use.model!r} is {floor} (parallel_instances * max_parallel_calls = "
+            f"{server.parallel_instances} * {server.max_parallel_calls}), above its {source} "
+            f"{ceiling}; the floor is lowered to {ceiling}",
+        )
+        floor = ceiling
+    return floor, ceiling
+
+
+def _models(endpoints: tuple[PlannedEndpoint, ...]) -> dict[str, PlannedModel]:
+    models: dict[str, PlannedModel] = {}
+    for planned in endpoints:
+        endpoint = planned.endpoint
+        if endpoint.fallback_of is None:
+            model = models.get(endpoint.model) or PlannedModel(endpoint.model, planned.kind, (), ())
+            models[endpoint.model] = replace(model, endpoints=(*model.endpoints, endpoint.id))
+        else:
+            model = models[endpoint.fallback_of]
+            models[model.id] = replace(model, fallbacks=(*model.fallbacks, endpoint.id))
+    return models

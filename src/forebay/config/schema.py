@@ -1,0 +1,166 @@
+"""The configuration file's keys. Names and meanings are a contract; unknown keys are refused."""
+
+from typing import Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from forebay.config.fields import (
+    ApiPrefix,
+    Count,
+    EngineName,
+    Factor,
+    Flag,
+    Fraction,
+    Name,
+    OptionalSecret,
+    RoleList,
+    Seconds,
+    Text,
+    Url,
+    Window,
+)
+from forebay.config.settings import ForebaySettings, Section
+
+RESERVED_ROLES = ("chat", "generator", "default", "lite", "super")
+
+
+class Server(Section):
+    """One server, and what may run on it at once."""
+
+    base_url: Url | None = None
+    """Where the server is, as people write it: with or without `http://`, `/v1`, a proxy's path."""
+    gpu_group: Name | None = None
+    """The physical GPU. Without it the group is the endpoint's host and port."""
+    parallel_instances: Count = 1
+    """Engine instances behind the URL. Floor = this * `max_parallel_calls`."""
+    max_parallel_calls: Count = 1
+    """Calls that one instance can always take at once."""
+    max_concurrent_requests: Count | None = None
+    """The ceiling. Left out: the floor or `MODEL_MAX_CONCURRENT_REQUESTS`, whichever is more."""
+    api_key: OptionalSecret = None
+    """Sent to the server as bearer token; empty: none is sent."""
+    engine: EngineName | None = None
+    """vllm, llamacpp, infinity, tei, sglang, ollama, triton, lmdeploy or unknown. Left out: it is
+    found out."""
+    metrics_url: Url | None = None
+    """Where the engine's metrics are. Left out: `/metrics` of the server's root."""
+    api_prefix: ApiPrefix | None = None
+    """What stands before `/embeddings` and the like. Left out: `/v1`; `""`: the API is at the
+    root."""
+    slot_weight: Count = 1
+    """Slots that one request takes."""
+    note: str | None = None
+    """For people; ignored."""
+
+
+class EndpointEntry(Server):
+    """One of several servers of a model; what it leaves out is as the model's entry says."""
+
+    base_url: Url
+
+
+class FallbackEntry(Server):
+    """A server that stands in for another one while that is away."""
+
+    id: Text
+    """The model's name on that server."""
+    base_url: Url
+    provider: Text | None = None
+    """Ignored; for programs that share the file."""
+    fallback: Any = None
+    """Ignored with a warning: there is one level only."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_id_and_base_url(cls, value: object) -> object:
+        if isinstance(value, dict) and not {"id", "base_url"} <= value.keys():
+            raise ValueError("fallback needs id and base_url")
+        return value
+
+
+class ModelEntry(Server):
+    """A model, and the server or servers that have it."""
+
+    id: Text
+    """The served model's name, as requests give it. The same id twice: two servers of one model."""
+    provider: Text | None = None
+    """Ignored; for programs that share the file."""
+    role: Name | None = None
+    """chat, generator, default, lite, super, embedding, rerank, batch, or one of your own. Left
+    out: chat, embedding or rerank, by the list it stands in. `fallback`: this entry stands in for
+    the other entries of its id."""
+    endpoints: tuple[EndpointEntry, ...] | None = Field(default=None, min_length=1)
+    """Several servers, in place of `base_url`."""
+    fallback: FallbackEntry | None = None
+    """A server that stands in for this one."""
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> Self:
+        if self.base_url is None and self.endpoints is None:
+            raise ValueError("needs base_url, or endpoints")
+        if self.base_url is not None and self.endpoints is not None:
+            raise ValueError("has base_url and endpoints; keep one of the two")
+        if self.endpoints is not None and self.metrics_url is not None:
+            raise ValueError("metrics_url belongs to each of the endpoints")
+        return self
+
+
+class ForebayConfig(Section):
+    """The whole file."""
+
+    editor_schema: str | None = Field(default=None, alias="$schema")
+    """For editors; ignored."""
+    chat_models: tuple[ModelEntry, ...] = ()
+    """Models that generate text."""
+    embedding_models: tuple[ModelEntry, ...] = ()
+    """Models that embed texts."""
+    rerank_models: tuple[ModelEntry, ...] = ()
+    """Models that rank texts."""
+    budgets: dict[Name, Count] = Field(default={}, alias="GPU_CONCURRENCY_BUDGETS")
+    """Group → requests in flight at once on that GPU, over all its models. A group without one
+    has no joint budget."""
+    reserved_roles: RoleList = Field(default=RESERVED_ROLES, alias="GPU_RESERVED_ROLES")
+    """Roles that are interactive: their floors are always kept free. A list, or a text with
+    commas."""
+    max_concurrency: Count = Field(default=512, alias="MODEL_MAX_CONCURRENCY")
+    """No endpoint's limit ever grows beyond it."""
+    max_concurrent_requests: Count = Field(default=32, alias="MODEL_MAX_CONCURRENT_REQUESTS")
+    """The ceiling of endpoints that set none."""
+    gradient_target: Fraction = Field(default=0.9, alias="MODEL_LATENCY_GRADIENT_TARGET")
+    """A limit grows while latency at rest ÷ latency now is at least this."""
+    autoscale_window: Window = Field(default=16, alias="MODEL_AUTOSCALE_WINDOW")
+    """Latency readings for one decision on a limit."""
+    circuit_breaker: Flag = Field(default=True, alias="MODEL_CIRCUIT_BREAKER")
+    """Whether an endpoint that fails is left alone for a while."""
+    breaker_fail_threshold: Count = Field(default=3, alias="MODEL_BREAKER_FAIL_THRESHOLD")
+    """Failures in a row that open its breaker."""
+    breaker_base_cooldown_s: Seconds = Field(default=5.0, alias="MODEL_BREAKER_BASE_COOLDOWN_S")
+    """The first pause, seconds."""
+    breaker_max_cooldown_s: Seconds = Field(default=300.0, alias="MODEL_BREAKER_MAX_COOLDOWN_S")
+    """The longest pause, seconds."""
+    breaker_backoff_factor: Factor = Field(default=2.0, alias="MODEL_BREAKER_BACKOFF_FACTOR")
+    """Each pause in a row is longer than the one before by this factor."""
+    forebay: ForebaySettings = ForebaySettings()
+
+    @field_validator("budgets", mode="before")
+    @classmethod
+    def _names_each_group_once(cls, value: object) -> object:
+        if isinstance(value, dict) and len({name.strip().casefold() for name in value}) < len(
+            value
+        ):
+            raise ValueError("names a group twice (case does not count); keep one of the two")
+        return value
+
+    @model_validator(mode="after")
+    def _cooldowns_fit(self) -> Self:
+        if self.breaker_max_cooldown_s < self.breaker_base_cooldown_s:
+            raise ValueError(
+                "MODEL_BREAKER_MAX_COOLDOWN_S must be at least MODEL_BREAKER_BASE_COOLDOWN_S"
+            )
+        return self
+
+
+def override_keys() -> tuple[str, ...]:
+    """Top-level keys that the environment may set: those in upper case."""
+    aliases = (field.alias for field in ForebayConfig.model_fields.values())
+    return tuple(alias for alias in aliases if alias and alias.isupper())

@@ -1,0 +1,108 @@
+"""Forebay's own settings: what stands under ``"forebay"``."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from forebay.config.fields import (
+    Count,
+    Flag,
+    LogLevel,
+    Natural,
+    Seconds,
+    SecondsOrOff,
+    Secret,
+    Text,
+)
+
+
+class Section(BaseModel):
+    """An object of the file: no unknown keys, never changed, never shown whole in an error."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+
+class QueueSettings(Section):
+    """How much may wait, for each model and class."""
+
+    max_requests: Natural = 1024
+    """Requests that may wait."""
+    max_bytes: Count = 268_435_456
+    """Bytes that the bodies of waiting requests may take together."""
+
+
+class TimeoutSettings(Section):
+    """How long anything may take, in seconds."""
+
+    connect_s: Seconds = 5.0
+    """Opening a connection."""
+    request_s: Seconds = 600.0
+    """A request's whole life, waiting included, where the request itself does not say."""
+    first_byte_s: Seconds = 600.0
+    """From sending a request to the first byte of its answer."""
+    between_chunks_s: Seconds = 120.0
+    """Silence inside an answer."""
+    probe_s: Seconds = 15.0
+    """A breaker's probe of an endpoint that was away."""
+
+
+class BreakerSettings(Section):
+    """How an endpoint comes back after its breaker was open."""
+
+    ramp_double_s: Seconds = 30.0
+    """Seconds in which the endpoint's share of its limit doubles, from one request."""
+    reset_after_requests: Count = 10
+    """Good answers in a row after which earlier failures are forgotten."""
+    reset_after_s: Seconds = 60.0
+    """Seconds without a failure after which earlier failures are forgotten."""
+
+
+class ApiKey(Section):
+    """A key that callers of the gateway present."""
+
+    name: Text
+    """Stands for the key in logs."""
+    key: Secret
+    """What callers send as bearer token."""
+    may_raise: Flag = False
+    """Whether its callers may ask for a better class than the model's."""
+    admin: Flag = False
+    """Whether it opens the admin pages."""
+
+
+class ForebaySettings(Section):
+    """Forebay's own settings."""
+
+    limit: dict[str, Any] = {"law": "gradient_aimd"}
+    """The limit law: its name, or an object with `law` and the settings of that law."""
+    max_overtakes: Natural = 8
+    """Lighter requests that may pass a heavy one at the head of its queue."""
+    queue: QueueSettings = QueueSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    body_limit_bytes: Count = 67_108_864
+    """The largest request body, bytes."""
+    sse_keepalive_s: SecondsOrOff = 15.0
+    """Seconds between comments in a stream that still waits; 0: none."""
+    api_keys: tuple[ApiKey, ...] = ()
+    """Keys that open the gateway; none: it is open to whoever reaches it."""
+    scrape_interval_s: Seconds = 5.0
+    """Seconds between readings of the engines' metrics."""
+    log_level: LogLevel = "info"
+    """debug, info, warning or error."""
+
+    @field_validator("limit", mode="before")
+    @classmethod
+    def _named_law(cls, value: object) -> object:
+        return {"law": value} if isinstance(value, str) else value
+
+    @field_validator("api_keys")
+    @classmethod
+    def _keys_differ(cls, keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
+        names = {key.name for key in keys}
+        values = {key.key.get_secret_value() for key in keys}
+        if min(len(names), len(values)) < len(keys):
+            raise ValueError("two entries have the same name or the same key")
+        return keys
