@@ -37,6 +37,7 @@ class Reason(StrEnum):
     UNAVAILABLE = "unavailable"  # every endpoint's breaker is open, or being probed
     LOADING = "loading"
     ASLEEP = "asleep"
+    NO_ROOM = "no_room"  # the reserved floors leave nothing that this class could ever use
     UNKNOWN_MODEL = "unknown_model"
     SHUTTING_DOWN = "shutting_down"
 
@@ -68,6 +69,36 @@ class Endpoint:
     ceiling: int
     slot_weight: int = 1
     fallback_of: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One request that asks for a slot. Never changed once made; equal only to itself.
+
+    Args:
+        model: id of the model that it is for.
+        service_class: the class in which it asks.
+        asked_at: when it arrived, seconds.
+        deadline: when it must have been answered, seconds; it leaves the queue then.
+        weight: slots that it takes; 0 means the endpoint's `slot_weight`.
+        size_bytes: what it occupies in memory while it waits.
+    """
+
+    model: str
+    service_class: ServiceClass
+    asked_at: float
+    deadline: float = float("inf")
+    weight: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A ticket that will not be served: it never entered the queue, or has left it."""
+
+    ticket: Ticket
+    reason: Reason
+    retry_after_s: float | None = None
 
 
 class TimingKind(StrEnum):

@@ -1,0 +1,65 @@
+"""A bounded first-in, first-out queue of tickets from which any ticket can leave at any time."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forebay.core.model import ServiceClass, Ticket
+    from forebay.core.room import Member
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """How much may wait, per model and service class."""
+
+    max_requests: int = 1024
+    max_bytes: int = 256 * 2**20
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """The tickets of one model and class that wait, whichever endpoint they will run on."""
+
+    model: str
+    service_class: ServiceClass
+    bounds: QueueBounds
+    members: list[Member] = field(default_factory=list)
+    size_bytes: int = 0
+    # Ordered by arrival; unlike a deque, a ticket in the middle leaves in constant time.
+    _tickets: OrderedDict[Ticket, None] = field(default_factory=OrderedDict)
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def __contains__(self, ticket: Ticket) -> bool:
+        return ticket in self._tickets
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(self._tickets)
+
+    @property
+    def head(self) -> Ticket | None:
+        """The ticket that has waited longest."""
+        return next(iter(self._tickets), None)
+
+    def has_space_for(self, ticket: Ticket) -> bool:
+        """Whether `ticket` may join without breaking a bound."""
+        return (
+            len(self._tickets) < self.bounds.max_requests
+            and self.size_bytes + ticket.size_bytes <= self.bounds.max_bytes
+        )
+
+    def join(self, ticket: Ticket) -> None:
+        """Put `ticket` at the end."""
+        self._tickets[ticket] = None
+        self.size_bytes += ticket.size_bytes
+
+    def leave(self, ticket: Ticket) -> None:
+        """Take `ticket` out, from wherever it stands."""
+        del self._tickets[ticket]
+        self.size_bytes -= ticket.size_bytes

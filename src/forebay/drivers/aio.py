@@ -1,0 +1,218 @@
+"""Admission for asyncio: it puts tasks to sleep and wakes them. Bound to one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING
+
+from forebay.core.model import Ending, Outcome, Reason, Refusal, Ticket
+from forebay.errors import Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forebay.core.admission import Admission, Grant, Verdict
+    from forebay.core.model import Endpoint, ServiceClass, Signal, Timing
+
+_MESSAGES = {
+    Reason.QUEUE_FULL: "the queue of {model!r} is full",
+    Reason.DEADLINE: "no slot for {model!r} became free before the deadline",
+    Reason.UNAVAILABLE: "{model!r} has no healthy endpoint now",
+    Reason.LOADING: "{model!r} is still being loaded",
+    Reason.ASLEEP: "{model!r} is asleep: its engine has put it to sleep and must be woken",
+    Reason.NO_ROOM: "the floors reserved on the GPU of {model!r} leave no room for this class",
+    Reason.UNKNOWN_MODEL: "no model {model!r} is configured",
+    Reason.SHUTTING_DOWN: "shutting down",
+}
+
+
+class Lease:
+    """A slot that is held until `settle`, which only ever counts once."""
+
+    __slots__ = ("_grant", "_limiter", "queued_s", "settled")
+
+    def __init__(self, limiter: AsyncLimiter, grant: Grant) -> None:
+        self._limiter = limiter
+        self._grant = grant
+        self.queued_s = grant.at - grant.ticket.asked_at
+        self.settled = False
+
+    def __repr__(self) -> str:
+        state = "settled" if self.settled else "held"
+        return f"<Lease of {self.endpoint.id} {state}>"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where to send the request."""
+        return self._grant.endpoint
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether this request tries an endpoint that was broken."""
+        return self._grant.pass_.probe
+
+    def timing(self, timing: Timing) -> None:
+        """Report a reading while the request still runs, e.g. its first token."""
+        if not self.settled:
+            self._limiter.report(self._grant, timing)
+
+    def settle(self, ending: Ending) -> None:
+        """Give the slot back. Every call but the first does nothing."""
+        if self.settled:
+            return
+        self.settled = True
+        self._limiter.give_back(self._grant, ending)
+
+
+class AsyncLimiter:
+    """Hands the slots of an `Admission` to tasks of one event loop.
+
+    Args:
+        admission: decides.
+        loop: the loop that this limiter belongs to; its clock is the only clock.
+    """
+
+    def __init__(self, admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
+        self.admission = admission
+        self._loop = loop
+        self._waiters: dict[Ticket, asyncio.Future[Grant]] = {}
+        self._wake_up: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def now(self) -> float:
+        """The time, seconds, on the clock that tickets and deadlines use."""
+        return self._loop.time()
+
+    def ticket(  # noqa: PLR0913 - all by name
+        self,
+        model: str,
+        service_class: ServiceClass,
+        *,
+        timeout_s: float,
+        weight: int = 0,
+        size_bytes: int = 0,
+    ) -> Ticket:
+        """Make a ticket that asks from now on, for at most `timeout_s`."""
+        now = self._loop.time()
+        return Ticket(model, service_class, now, now + timeout_s, weight, size_bytes)
+
+    def try_slot(self, ticket: Ticket) -> Lease | None:
+        """Take a slot if one is free at once; never waits.
+
+        Raises:
+            Rejected: there will be none, whether one waits or not.
+        """
+        grant = self._ask(ticket)
+        if isinstance(grant, asyncio.Future):
+            del self._waiters[ticket]
+            self._carry_out(self.admission.cancel(ticket, self._loop.time()))
+            return None
+        return Lease(self, grant)
+
+    async def slot(self, ticket: Ticket) -> Lease:
+        """Take a slot, and wait for one until the ticket's deadline.
+
+        Raises:
+            Rejected: no slot; `reason` tells why.
+        """
+        grant = self._ask(ticket)
+        if isinstance(grant, asyncio.Future):
+            grant = await self._wait(ticket, grant)
+        return Lease(self, grant)
+
+    def report(self, grant: Grant, timing: Timing) -> None:
+        """See `Lease.timing`."""
+        self._carry_out(self.admission.timing(grant, timing, self._loop.time()))
+
+    def give_back(self, grant: Grant, ending: Ending) -> None:
+        """See `Lease.settle`."""
+        self._carry_out(self.admission.release(grant, ending, self._loop.time()))
+
+    def signal(self, endpoint_id: str, signal: Signal | None) -> None:
+        """Pass on what an engine says of itself; None means that it could not be read."""
+        self._carry_out(self.admission.signal(endpoint_id, signal, self._loop.time()))
+
+    def close(self) -> None:
+        """Refuse whoever waits or comes. What runs goes on."""
+        self._closed = True
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+        for ticket in list(self._waiters):
+            self.admission.cancel(ticket, self._loop.time())
+            self._refuse(Refusal(ticket, Reason.SHUTTING_DOWN, 1))
+
+    def _ask(self, ticket: Ticket) -> Grant | asyncio.Future[Grant]:
+        """Ask for a slot: the grant if there is one at once, else what to wait for."""
+        if self._closed:
+            raise rejected(Refusal(ticket, Reason.SHUTTING_DOWN, 1))
+        verdicts = self.admission.request(ticket, self._loop.time())
+        if len(verdicts) == 1 and verdicts[0].ticket is ticket:  # nearly always, when not busy
+            verdict = verdicts[0]
+            if isinstance(verdict, Refusal):
+                raise rejected(verdict)
+            return verdict
+        waiter = self._waiters[ticket] = self._loop.create_future()
+        self._carry_out(verdicts)
+        return waiter.result() if waiter.done() else waiter
+
+    async def _wait(self, ticket: Ticket, waiter: asyncio.Future[Grant]) -> Grant:
+        timer = None
+        if ticket.deadline != inf:
+            timer = self._loop.call_at(ticket.deadline, self._expire, ticket)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self._abandon(ticket, waiter)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _abandon(self, ticket: Ticket, waiter: asyncio.Future[Grant]) -> None:
+        if self._waiters.pop(ticket, None) is not None:
+            self._carry_out(self.admission.cancel(ticket, self._loop.time()))
+        elif not waiter.cancelled() and waiter.exception() is None:
+            # Granted and cancelled in the same tick: the slot is ours to give back.
+            self.give_back(waiter.result(), Ending(Outcome.CANCELLED))
+
+    def _expire(self, ticket: Ticket) -> None:
+        if ticket in self._waiters:
+            self._carry_out(self.admission.cancel(ticket, self._loop.time()))
+            self._refuse(Refusal(ticket, Reason.DEADLINE))
+
+    def _carry_out(self, verdicts: Iterable[Verdict]) -> None:
+        for verdict in verdicts:
+            if isinstance(verdict, Refusal):
+                self._refuse(verdict)
+                continue
+            waiter = self._waiters.pop(verdict.ticket)
+            if waiter.done():  # cancelled, and not yet run to say so
+                self.give_back(verdict, Ending(Outcome.CANCELLED))
+            else:
+                waiter.set_result(verdict)
+        self._set_wake_up()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        waiter = self._waiters.pop(refusal.ticket, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(rejected(refusal))
+
+    def _set_wake_up(self) -> None:
+        """See to it that what waits for nothing but time is looked at in time."""
+        at = self.admission.wake_at(self._loop.time()) if self._waiters else None
+        if at is None or (self._wake_up is not None and self._wake_up.when() <= at):
+            return
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+        self._wake_up = self._loop.call_at(at, self._tick)
+
+    def _tick(self) -> None:
+        self._wake_up = None
+        self._carry_out(self.admission.tick(self._loop.time()))
+
+
+def rejected(refusal: Refusal) -> Rejected:
+    """The error that tells a caller of a refusal."""
+    message = _MESSAGES[refusal.reason].format(model=refusal.ticket.model)
+    return Rejected(refusal.reason, message, refusal.retry_after_s)
