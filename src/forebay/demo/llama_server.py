@@ -45,6 +45,7 @@ def _params(options: argparse.Namespace) -> xllamacpp.CommonParams:
     params.n_parallel = options.slots
     params.n_ctx = options.slots * options.slot_context
     params.fit_params = False
+    params.cache_ram_mib = 0  # prompts are not asked twice: no copies of their state in memory
     params.n_gpu_layers = 0
     params.cpuparams.n_threads = options.threads
     params.cpuparams_batch.n_threads = options.threads

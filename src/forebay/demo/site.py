@@ -1,0 +1,132 @@
+"""What a demonstration runs on: two engines that share something scarce, and the gateway."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from forebay.demo.asking import Target
+from forebay.demo.engines import start_chat_engine, start_embedding_engine
+from forebay.demo.gateway import Gateway, start_gateway
+from forebay.demo.load import Workload
+from forebay.demo.processes import ChildProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Two engines and how they are governed.
+
+    Args:
+        engines: where they are.
+        workload: a load that is too much for them.
+        budget: requests in flight that are not too much for them, chat's own included.
+        embedding_floor: embedding requests in flight that always may be.
+        ceiling: requests in flight that one engine computes at once.
+    """
+
+    engines: Target
+    workload: Workload
+    budget: int
+    embedding_floor: int
+    ceiling: int
+
+    def gateway_config(self) -> dict[str, Any]:
+        """The gateway's configuration for these engines."""
+
+        def entry(model: str, base_url: str, role: str, floor: int) -> dict[str, Any]:
+            return {
+                "id": model,
+                "base_url": base_url,
+                "role": role,
+                "gpu_group": "demo",
+                "parallel_instances": 1,
+                "max_parallel_calls": floor,
+                "max_concurrent_requests": self.ceiling,
+            }
+
+        engines = self.engines
+        chat = entry(engines.chat_model, engines.chat_url, "chat", 1)
+        embedding = entry(
+            engines.embedding_model, engines.embedding_url, "embedding", self.embedding_floor
+        )
+        return {
+            "chat_models": [chat],
+            "embedding_models": [embedding],
+            "GPU_CONCURRENCY_BUDGETS": {"demo": self.budget},
+        }
+
+
+def start_real_host(stack: ExitStack, folder: Path) -> Host:
+    """Start llama.cpp with a chat model and with MiniLM, on this machine's cores.
+
+    Raises:
+        DemoNotInstalled: a package that they need is missing.
+        ProcessFailed: one did not come up.
+    """
+    chat = start_chat_engine(stack, folder)
+    embedding = start_embedding_engine(stack, folder)
+    engines = Target(chat.base_url, embedding.base_url, chat.model, embedding.model)
+    return Host(engines, Workload(), budget=3, embedding_floor=1, ceiling=8)
+
+
+def start_emulated_host(stack: ExitStack, folder: Path) -> Host:
+    """Start the emulator: one GPU of a data centre, as far as its timing goes.
+
+    Raises:
+        ProcessFailed: it did not come up.
+    """
+    command = [sys.executable, "-m", "forebay", "emulate", "--json", "--port", "0"]
+    process = stack.enter_context(ChildProcess("emulator", command, folder / "emulator.log"))
+    urls = json.loads(process.await_line(r"(\{.*\})"))
+    engines = Target(urls["chat_url"], urls["embed_url"], urls["chat_model"], urls["embed_model"])
+    workload = Workload(bulk_workers=32, embedding_workers=32, embedding_texts=16)
+    return Host(engines, workload, budget=10, embedding_floor=4, ceiling=64)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A running demonstration.
+
+    Args:
+        host: the engines.
+        gateway: Forebay before them.
+        config: the file that Forebay runs on.
+    """
+
+    host: Host
+    gateway: Gateway
+    config: Path
+
+    @property
+    def governed(self) -> Target:
+        """The engines' models, through Forebay."""
+        engines, base_url = self.host.engines, self.gateway.base_url
+        return Target(base_url, base_url, engines.chat_model, engines.embedding_model)
+
+
+@contextmanager
+def running_site(folder: Path, *, emulated: bool) -> Iterator[Site]:
+    """Start engines and gateway; all of them end with the block.
+
+    Args:
+        folder: gets the logs and the configuration.
+        emulated: emulate a GPU instead of running real engines.
+
+    Raises:
+        DemoNotInstalled: a package that the real engines need is missing.
+        ProcessFailed: something did not come up.
+    """
+    with ExitStack() as stack:
+        start_host = start_emulated_host if emulated else start_real_host
+        host = start_host(stack, folder)
+        config = folder / "forebay.json"
+        config.write_text(json.dumps(host.gateway_config(), indent=2), "utf-8")
+        gateway = start_gateway(stack, config, folder / "gateway.log")
+        yield Site(host, gateway, config)
