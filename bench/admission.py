@@ -20,7 +20,7 @@ from forebay.core.limits.fixed import Fixed
 from forebay.core.model import Ending, Endpoint, Outcome, ServiceClass, Ticket
 from forebay.core.queue import QueueBounds
 
-from . import results
+from . import report, results
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -170,7 +170,9 @@ def main() -> None:
         found += judge(setup, costs)
     if not arguments.dry:
         command = "make bench-admission (python -m bench.admission)"
-        print(f"wrote {results.write('admission', command=command, results=found)}")
+        path = results.write("admission", command=command, results=found)
+        report.update()
+        print(f"wrote {path}")
 
 
 if __name__ == "__main__":
