@@ -57,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._stamps: list[bytes] = []
         self._last_event_ns = 0
+        self._busy = False
         self.sent_at = 0.0
         self.received = 0
         self.error: str | None = None
@@ -65,13 +66,23 @@ class Connection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"connection lost: {exc or 'closed by the gateway'}")
+        if self._busy:  # an idle connection may be closed at any time
+            self._fail(f"connection lost: {exc or 'closed by the gateway'}")
+
+    @property
+    def open(self) -> bool:
+        """Whether a request can be sent."""
+        return not self.transport.is_closing()
 
     def send(self, payload: bytes, sent_at: float) -> None:
         """Send one request; `sent_at` is the time that its latency counts from."""
+        self._busy = True
         self.sent_at = sent_at
         self._last_event_ns = 0
-        self.transport.write(payload)
+        if self.open:
+            self.transport.write(payload)
+        else:
+            self._fail("the gateway closed the connection after a response")
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
@@ -93,6 +104,7 @@ class Connection(asyncio.Protocol):
         if status != 200:
             self._fail(f"status {status}")
             return
+        self._busy = False
         # After the parser has returned: a new request starts with the parser at rest.
         asyncio.get_running_loop().call_soon(self._on_end, self)
 
@@ -110,5 +122,6 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: str) -> None:
         if self.error is None:
+            self._busy = False
             self.error = error
             self._on_end(self)

@@ -115,7 +115,7 @@ def read_all() -> list[dict[str, Any]]:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}"
+    return "?" if math.isnan(value) else f"{value:.3g}"
 
 
 def _cpu_model() -> str:
