@@ -12,7 +12,7 @@ MAX_READINGS = 256
 _CLIP = 1.0
 
 # A busy endpoint is looked at thousands of times an hour: chance must be rarer than that.
-_CERTAIN = 4.0  # standard errors
+_CERTAIN = 4.0  # standard errors; few readings tell their own scatter badly, hence more of them
 
 
 class Window:
@@ -51,4 +51,4 @@ class Window:
         n = len(clipped)  # two at least
         mean = sum(clipped) / n
         variance = sum((excess - mean) ** 2 for excess in clipped) / (n - 1)
-        return mean, mean - _CERTAIN * sqrt(variance / n)
+        return mean, mean - _CERTAIN * (1 + 4 / n) * sqrt(variance / n)
