@@ -93,6 +93,20 @@ async def test_a_server_in_trouble_is_not_taken_for_an_unknown_one() -> None:
         await detect(answers({}, status=502), ENGINES)
 
 
+async def test_a_proxy_that_hides_the_metrics_does_not_put_the_server_in_trouble() -> None:
+    get = answers({"/v1/models": models("somebody")}, status=502)
+
+    assert (await detect(get, ENGINES)).name == "unknown"
+
+
+async def test_a_page_that_cannot_be_unpacked_fits_nothing() -> None:
+    async def get(path: str) -> Reply:
+        del path
+        return Reply(200, {}, b"\x1f\x8bnonsense")
+
+    assert (await detect(get, ENGINES)).name == "unknown"
+
+
 async def test_a_server_that_cannot_be_reached_is_not_taken_for_an_unknown_one() -> None:
     async def get(path: str) -> Reply:
         raise ScrapeFailed(f"{path}: refused")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.adapters.engines.base import Engine
 from forebay.adapters.engines.infinity import Infinity
 from forebay.adapters.engines.llamacpp import LlamaCpp
 from forebay.adapters.engines.lmdeploy import Lmdeploy
@@ -23,6 +23,9 @@ from forebay.adapters.engines.unknown import Unknown
 from forebay.adapters.engines.vllm import Vllm
 from forebay.core.model import EngineState, Signal
 from forebay.errors import ScrapeFailed
+
+if TYPE_CHECKING:
+    from forebay.adapters.engines.base import Engine
 
 ENGINES: tuple[Engine, ...] = (
     Infinity(),
@@ -64,16 +67,18 @@ def test_pages_that_say_nothing_are_unknown_not_idle(engine: Engine) -> None:
     assert load(signal) == (None,) * 4
 
 
+# The keys that engines look for.
+KEYS = (
+    *("data", "id", "stats", "queue_absolute", "batch_size", "owned_by", "models", "name", "size"),
+    *("size_vram", "total_slots", "max_client_batch_size", "router", "error", "iter"),
+    *("numActiveRequests", "numQueuedRequests", "kvCacheStats", "maxNumBlocks", "usedNumBlocks"),
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                ["data", "id", "stats", "queue_absolute", "batch_size", "models", "name", "size"]
-                + ["size_vram", "total_slots", "numQueuedRequests", "kvCacheStats", "maxNumBlocks"]
-                + ["usedNumBlocks", "max_client_batch_size", "owned_by", "router", "iter", "error"]
-            ),
+            st.sampled_from(KEYS),
             inner,
             max_size=4,
         )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,8 +13,11 @@ from forebay.adapters.engines.exposition import parse
 from forebay.adapters.engines.reply import MAX_BODY_BYTES, Reply
 from forebay.errors import ScrapeFailed
 
+if TYPE_CHECKING:
+    import random
+
 HOSTILE = r"""# HELP vllm:num_requests_waiting Requests that wait.
-vllm:num_requests_waiting{engine="0",model_name="D:\\weights\\big, v3 \"draft\" {int4}"} 2.0 1790000000000
+vllm:num_requests_waiting{engine="0",model_name="D:\\weights\\v3, \"new\" {q4}"} 2.0 1790000000000
 vllm:lora_requests_info{max_lora="2",running_lora_adapters="a,b",waiting_lora_adapters=""} 1.79e+09
 vllm:num_requests_running{ engine="0", model_name="chat", } 3
 vllm:num_requests_running_extra 99
@@ -34,7 +37,7 @@ def test_a_hostile_page_loses_its_bad_lines_only() -> None:
 
     (waiting,) = page.select("vllm:num_requests_waiting")
     assert waiting.value == 2
-    assert waiting.labels["model_name"] == r'D:\weights\big, v3 "draft" {int4}'
+    assert waiting.labels["model_name"] == r'D:\weights\v3, "new" {q4}'
     assert page.value("vllm:num_requests_running") == 3
     assert page.value("vllm:time_to_first_token_seconds_bucket", le="0.5") == 12
     assert page.value("vllm:time_to_first_token_seconds_bucket", le="+Inf") == 13
@@ -162,7 +165,8 @@ def test_sum_adds_engines_but_takes_copies_of_one_figure_once() -> None:
 
 def test_mean_is_the_sum_of_sums_over_the_sum_of_counts() -> None:
     page = parse(
-        't_sum{engine="0"} 88\nt_count{engine="0"} 40\nt_sum{engine="1"} 2\nt_count{engine="1"} 10\n'
+        't_sum{engine="0"} 88\nt_count{engine="0"} 40\n'
+        't_sum{engine="1"} 2\nt_count{engine="1"} 10\n'
     )
 
     assert page.mean("t") == pytest.approx(1.8)
@@ -191,6 +195,23 @@ def test_a_gzip_bomb_fails_within_the_limit() -> None:
 def test_broken_gzip_fails_the_scrape() -> None:
     with pytest.raises(ScrapeFailed, match="gzip"):
         Reply(200, {}, b"\x1f\x8bnonsense").text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a{" + 'b="' * 100_000,
+        'a{b="' + "\\" * 300_001,
+        "a{" + 'b="c",' * 50_000,
+        'a{b="c"' + " " * 300_000,
+        "a " + "1" * 300_000 + "x",
+        "a 1" + " " * 300_000 + "x",
+        "a" * 300_000,
+    ],
+    ids=["open-quotes", "escapes", "labels", "blanks", "digits", "tail", "name"],
+)
+def test_no_line_however_long_takes_more_than_one_pass(line: str) -> None:
+    assert parse(f"up 1\n{line}").warnings == 1  # backtracking would take longer than anyone waits
 
 
 LABELS = st.dictionaries(

@@ -27,7 +27,7 @@ nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="context",version="
 nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="scheduled",version="1"} 30
 nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="max",version="1"} 512
 nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"} 34
-nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt_llm",version="1"} 0.73
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt_llm"} 0.73
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="tensorrt_llm",version="1"} 7000
 nv_inference_pending_request_count{model="tensorrt_llm",version="1"} 1
 nv_inference_pending_request_count{model="preprocessing",version="1"} 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     import aiohttp
+
     from conftest import Server
 
 pytestmark = pytest.mark.anyio

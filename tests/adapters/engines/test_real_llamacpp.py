@@ -37,7 +37,7 @@ def scraper_of(engine: Engine, session: aiohttp.ClientSession) -> Scraper:
 
 
 async def generate(session: aiohttp.ClientSession, engine: Engine) -> int:
-    body = {"model": engine.model, "prompt": "once upon a time", "max_tokens": 256}
+    body = {"model": engine.model, "prompt": "once upon a time", "max_tokens": 96}
     url = f"{engine.root}/v1/completions"
     async with session.post(url, json=body, timeout=None) as response:
         await response.read()

@@ -22,8 +22,8 @@ from forebay.errors import ScrapeFailed
 
 if TYPE_CHECKING:
     import aiohttp
-    from conftest import Server
 
+    from conftest import Server
     from forebay.adapters.engines.base import Engine
     from forebay.adapters.engines.reply import Reply
 

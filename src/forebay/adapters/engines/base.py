@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from forebay.adapters.engines import status as shared
 from forebay.adapters.engines.batching import BatchLimits
-from forebay.adapters.engines.exposition import Exposition, metric_names, parse
+from forebay.adapters.engines.exposition import Exposition, declares, parse
 from forebay.adapters.engines.reply import as_dict, as_list
 from forebay.errors import ScrapeFailed
 
@@ -90,10 +90,9 @@ def exposes(replies: Mapping[str, Reply], *prefixes: str) -> bool:
     if reply is None or not reply.ok:
         return False
     try:
-        names = metric_names(reply.text())
+        return declares(reply.text(), *prefixes)
     except ScrapeFailed:
         return False
-    return any(name.startswith(prefixes) for name in names)
 
 
 def listed_by(replies: Mapping[str, Reply], owner: str) -> bool:

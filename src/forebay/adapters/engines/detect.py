@@ -36,7 +36,8 @@ async def detect(get: Callable[[str], Awaitable[Reply]], engines: Iterable[Engin
         for candidate in candidates:
             if candidate.fits(replies):
                 return candidate
-    for path, reply in replies.items():
-        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not reply.absent:
-            raise ScrapeFailed(f"{path} answered {reply.status}")
+    metrics = replies[METRICS]
+    in_trouble = metrics.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not metrics.absent
+    if in_trouble and not any(reply.ok for reply in replies.values()):
+        raise ScrapeFailed(f"{METRICS} answered {metrics.status}")
     return Unknown()

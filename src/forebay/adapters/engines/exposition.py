@@ -169,18 +169,12 @@ def parse(text: str, wanted: frozenset[str] | None = None) -> Exposition:
     return Exposition({name: tuple(found) for name, found in samples.items()}, warnings)
 
 
-def metric_names(text: str) -> frozenset[str]:
-    """The names on a page, those that are only declared included; for telling engines apart."""
-    names = set()
+def declares(text: str, *prefixes: str) -> bool:
+    """Whether a page has a name, given or only declared, that starts with one of `prefixes`."""
     if text.startswith('"'):
         text = _unquoted(text)
-    for line in text.split("\n"):
-        words = line.split(None, 3)
-        if len(words) > 2 and words[0] == "#":  # noqa: PLR2004 - "# TYPE name"
-            names.add(words[2])
-        elif words:
-            names.add(words[0].partition("{")[0])
-    return frozenset(names)
+    either = "|".join(re.escape(prefix) for prefix in prefixes)
+    return re.search(rf"^(?:# (?:HELP|TYPE) )?(?:{either})", text, re.MULTILINE) is not None
 
 
 def _unquoted(text: str) -> str:
