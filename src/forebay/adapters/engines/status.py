@@ -62,7 +62,10 @@ _BY_TEXT = (
     (_LOADING, Outcome.LOADING),
     (_OVERLOADED, Outcome.CONGESTION),
     (re.compile(rb"time[sd]?[ _-]?out", re.IGNORECASE), Outcome.TIMEOUT),
-    (re.compile(rb"authentic|authori[sz]|permission|api.?key|not.?found", re.IGNORECASE), Outcome.CONFIGURATION),
+    (
+        re.compile(rb"authentic|authori[sz]|permission|api.?key|not.?found", re.IGNORECASE),
+        Outcome.CONFIGURATION,
+    ),
     (re.compile(rb"invalid|bad.?request|validation", re.IGNORECASE), Outcome.CLIENT_ERROR),
 )
 
