@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from forebay.emulator.chat_engine import ChatSequence
+from forebay.emulator.chat_requests import ChatRequest, CompletionRequest
 from forebay.emulator.exchange import Refusal
 from forebay.emulator.metrics import chat_metrics
 from forebay.emulator.text import count_tokens, output_tokens, tokens_of_answer
@@ -19,50 +20,13 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from forebay.emulator.chat_requests import Generation
     from forebay.emulator.exchange import Exchange
     from forebay.emulator.runner import GpuRunner
     from forebay.emulator.spec import EmulatorSpec
 
 
 _MALFORMED = (400, "BadRequestError")
-
-
-class _StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
-
-
-class _Generation(msgspec.Struct, kw_only=True):
-    """What both kinds of requests have in common; fields that change nothing here are ignored."""
-
-    model: str
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
-    max_tokens: int | None = None
-    ignore_eos: bool | None = None
-    n: int | None = None
-
-
-class _Part(msgspec.Struct):
-    text: str = ""
-
-
-class _Message(msgspec.Struct):
-    role: str
-    content: str | list[_Part] | None = None
-
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
-        return self.content or ""
-
-
-class _ChatRequest(_Generation, kw_only=True):
-    messages: list[_Message]
-    max_completion_tokens: int | None = None
-
-
-class _CompletionRequest(_Generation, kw_only=True):
-    prompt: str | list[str | int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +88,10 @@ class ChatApi:
 
     async def chat_completions(self, exchange: Exchange) -> web.StreamResponse:
         """Handle ``POST /v1/chat/completions``."""
-        request = exchange.decode(_ChatRequest, refusal=_MALFORMED)
+        request = exchange.decode(ChatRequest, refusal=_MALFORMED)
         if not request.messages:
             raise Refusal(*_MALFORMED, "messages must not be empty")
-        texts = [message.text() for message in request.messages]
+        texts = [message.text for message in request.messages]
         limit = request.max_completion_tokens
         if limit is None:
             limit = request.max_tokens
@@ -136,7 +100,7 @@ class ChatApi:
 
     async def completions(self, exchange: Exchange) -> web.StreamResponse:
         """Handle ``POST /v1/completions``, of one prompt: a text, or token ids."""
-        request = exchange.decode(_CompletionRequest, refusal=_MALFORMED)
+        request = exchange.decode(CompletionRequest, refusal=_MALFORMED)
         match request.prompt:
             case str(text) | [str(text)]:
                 tokens = count_tokens(text)
@@ -171,7 +135,7 @@ class ChatApi:
         return await exchange.send_text(chat_metrics(self._runner.gpu.chat))
 
     def _plan(
-        self, request: _Generation, prompt: str, prompt_tokens: int, limit: int | None
+        self, request: Generation, prompt: str, prompt_tokens: int, limit: int | None
     ) -> _Plan:
         spec = self._spec
         if request.model != spec.model:
@@ -194,7 +158,7 @@ class ChatApi:
         return _Plan(prompt, prompt_tokens, natural, "stop")
 
     async def _generate(
-        self, exchange: Exchange, request: _Generation, plan: _Plan, style: _Style
+        self, exchange: Exchange, request: Generation, plan: _Plan, style: _Style
     ) -> web.StreamResponse:
         head = {
             "id": f"{style.id_prefix}-{next(self._ids):012x}",

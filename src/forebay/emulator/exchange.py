@@ -6,8 +6,6 @@ Handlers answer through an `Exchange` and know nothing of faults.
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
@@ -26,6 +24,7 @@ from forebay.emulator.faults import (
     StreamError,
 )
 from forebay.emulator.record import End
+from forebay.emulator.wire import close, reset
 from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     ErrorBody = Callable[[int, str, str], dict[str, Any]]
 
 _T = TypeVar("_T")
-_LINGER_0 = struct.pack("ii", 1, 0)  # closing sends RST, and drops what was not yet sent
 _PAGE = "<!DOCTYPE html><html><body>Sign in to the network</body></html>"
 _NOT_HTTP = b"\x15\x03\x01\x00\x02\x02\x46 not HTTP\r\n\r\n"
 _NOT_A_CHUNK = b"zz not a chunk size\r\n\r\n"
@@ -150,7 +148,8 @@ class Exchange:
 
     async def end_stream(self) -> web.StreamResponse:
         """End the stream as OpenAI does, with ``[DONE]``."""
-        return await self._send(self._response, End.FINISHED, b"data: [DONE]\n\n")
+        end = End.FAULTED if self._broken else End.FINISHED
+        return await self._send(self._response, end, b"data: [DONE]\n\n")
 
     async def _answer_with_fault(self) -> web.StreamResponse | None:
         """Let a fault answer that needs nothing of the engine."""
@@ -158,9 +157,11 @@ class Exchange:
             case Hang():
                 await self._until_gone()
             case Reset(after_chunks=None):
-                await self._reset()
+                reset(self._request.transport)
+                await self._until_gone()
             case Garbage(where="head"):
-                await self._raw(_NOT_HTTP)
+                close(self._request.transport, _NOT_HTTP)
+                await self._until_gone()
             case Html():
                 page = web.Response(text=_PAGE, content_type="text/html")
                 return await self._send(page, End.FAULTED)
@@ -187,9 +188,11 @@ class Exchange:
     async def _break(self, fault: Fault) -> None:
         match fault:
             case Reset():
-                await self._reset()
+                reset(self._request.transport)
+                await self._until_gone()
             case Cut(clean=False):
-                await self._close()
+                close(self._request.transport)
+                await self._until_gone()
             case Cut():
                 await self._send(self._response, End.FAULTED)
                 raise _EndedEarly
@@ -200,8 +203,10 @@ class Exchange:
                 await self._send(self._response, End.FAULTED, event)
                 raise _EndedEarly
             case Garbage(where="chunk"):
-                await self._raw(_NOT_A_CHUNK)
+                close(self._request.transport, _NOT_A_CHUNK)
+                await self._until_gone()
             case Garbage():
+                self._broken = True
                 await self._response.write(b"data: %b\n\n" % _NOT_JSON)
 
     async def _send_half(self, body: bytes, fault: Reset | Cut | Stall) -> web.StreamResponse:
@@ -230,28 +235,10 @@ class Exchange:
         # Before the last byte: who has read it must not find the request still counted.
         self._entry.end(end)
         await response.write_eof(last)
-        if isinstance(self._fault, CloseKeepalive) and self._request.transport is not None:
+        if isinstance(self._fault, CloseKeepalive):
             loop = asyncio.get_running_loop()
-            loop.call_later(self._fault.after_s, self._request.transport.close)
+            loop.call_later(self._fault.after_s, close, self._request.transport)
         return response
-
-    async def _reset(self) -> NoReturn:
-        if self._request.transport is not None:
-            connection = self._request.transport.get_extra_info("socket")
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_0)
-            self._request.transport.abort()
-        await self._until_gone()
-
-    async def _raw(self, data: bytes) -> NoReturn:
-        """Send bytes past the HTTP layer, and close."""
-        if self._request.transport is not None:
-            self._request.transport.write(data)
-        await self._close()
-
-    async def _close(self) -> NoReturn:
-        if self._request.transport is not None:
-            self._request.transport.close()
-        await self._until_gone()
 
     async def _until_gone(self) -> NoReturn:
         """Wait: the server cancels the handler when the connection is lost."""

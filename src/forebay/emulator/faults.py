@@ -116,7 +116,10 @@ class Garbage(_Fault):
 
 
 class CloseKeepalive(_Fault):
-    """A whole response on a connection that stays open by its headers and is closed `after_s`."""
+    """The connection is closed `after_s` a whole response that announced to keep it open.
+
+    Whatever happens on it by then: the race of an idle time-out with the client's next request.
+    """
 
     kind: Literal["close_keepalive"] = "close_keepalive"
     after_s: float = Field(default=0.0, ge=0)
