@@ -1,33 +1,43 @@
 """A limit law against a simulated server, in virtual time.
 
 One endpoint, one gate in front of it. The gate admits up to the law's limit, interactive requests
-first; the server is a function that says when a request begins to be served and ends.
+first. The server says of each request when it is served and what is measured of it.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-import random
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from forebay.core.model import Outcome, Signal, Timing, TimingKind
+from forebay.core.model import Decision, Outcome, Signal, Timing, TimingKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.core.limits.protocol import Limit
 
-Size = float
+
+@dataclass(slots=True)
+class Request:
+    """One request, and what became of it."""
+
+    size: float
+    offered_at: float
+    interactive: bool = False
+    started_at: float = 0.0
+    served_at: float = 0.0
+    ended_at: float = 0.0
+    readings: list[tuple[float, Timing]] = field(default_factory=list)
 
 
 class Server(Protocol):
     """What a request meets behind the gate."""
 
-    def arrive(self, size: Size, now: float) -> tuple[float, float]:
-        """Return when service begins and when it ends."""
+    def serve(self, request: Request, inflight: int) -> None:
+        """Fill in when a request is served and ends, and what is measured of it when."""
 
     def waiting(self, now: float) -> int:
         """Return how many requests wait for capacity."""
@@ -39,25 +49,25 @@ class Fifo:
 
     Args:
         capacity: requests served at once.
-        service_s: draws the time that one takes, from its size and the generator.
-        rng: the generator.
+        service_s: the time that one takes, from its size.
     """
 
     capacity: int
-    service_s: Callable[[Size, random.Random], float]
-    rng: random.Random
+    service_s: Callable[[float], float]
     _free_at: list[float] = field(default_factory=list)
     _begins: deque[float] = field(default_factory=deque)
 
-    def arrive(self, size: Size, now: float) -> tuple[float, float]:
-        while self._free_at and (self._free_at[0] <= now or len(self._free_at) > self.capacity):
+    def serve(self, request: Request, inflight: int) -> None:  # noqa: ARG002 - the protocol's
+        now = request.started_at
+        while self._free_at and self._free_at[0] <= now:
             heapq.heappop(self._free_at)
         busy = len(self._free_at) >= self.capacity
-        begins = max(now, heapq.heappop(self._free_at)) if busy else now
-        ends = begins + self.service_s(size, self.rng)
-        heapq.heappush(self._free_at, ends)
-        self._begins.append(begins)
-        return begins, ends
+        request.served_at = heapq.heappop(self._free_at) if busy else now
+        request.ended_at = request.served_at + self.service_s(request.size)
+        heapq.heappush(self._free_at, request.ended_at)
+        self._begins.append(request.served_at)
+        work = Timing(TimingKind.WORK, request.ended_at - now, request.size)
+        request.readings = [(request.ended_at, work)]
 
     def waiting(self, now: float) -> int:
         while self._begins and self._begins[0] <= now:
@@ -65,49 +75,63 @@ class Fifo:
         return len(self._begins)
 
 
-@dataclass(slots=True)
-class Request:
-    size: Size
-    offered_at: float
-    interactive: bool = False
-    started_at: float = 0.0
-    served_at: float = 0.0
+@dataclass
+class Chat:
+    """Streams `size` tokens a request; slower at everything above `knee` in flight."""
+
+    knee: int
+    first_token_s: float = 0.2
+    output_token_s: float = 0.02
+
+    def serve(self, request: Request, inflight: int) -> None:
+        over = max(0.0, inflight / self.knee - 1)
+        first_s = self.first_token_s * (1 + 28 * over)  # half as many again: 3 s
+        token_s = self.output_token_s * (1 + 2.5 * over)  # and 45 ms
+        first_at = request.served_at = request.started_at + first_s
+        request.ended_at = first_at + token_s * request.size
+        request.readings = [
+            (first_at, Timing(TimingKind.FIRST_TOKEN, first_s, 300.0)),
+            (request.ended_at, Timing(TimingKind.OUTPUT_TOKEN, token_s, 1.0)),
+        ]
+
+    def waiting(self, now: float) -> int:  # noqa: ARG002 - the protocol's
+        return 0
 
 
 @dataclass
 class World:
-    """The gate, its law and the server, driven by events in virtual time.
+    """The gate, its law and the server, driven by events.
 
     Args:
         law: the law under test.
         server: what it governs.
-        backlog: best-effort requests always on offer.
-        size: draws a request's size.
+        backlog: how many best-effort requests want to be in flight at any time.
+        size: draws a best-effort request's size.
         interactive_every_s: period of the interactive client, if there is one.
-        scrape_every_s: period of scrapes, if the engine has metrics.
-        timings: makes a request's readings from it and the time of its end.
+        scrape_every_s: period of the scrapes, if the engine has metrics.
     """
 
     law: Limit
     server: Server
     backlog: int
-    size: Callable[[], Size] = lambda: 1.0
+    size: Callable[[], float] = lambda: 1.0
     interactive_every_s: float | None = None
     scrape_every_s: float | None = None
     now: float = 0.0
     inflight: int = 0
-    done: list[tuple[float, Request]] = field(default_factory=list)
-    moves: list[tuple[float, int, str]] = field(default_factory=list)
+    done: list[Request] = field(default_factory=list)
+    moves: list[tuple[float, Decision]] = field(default_factory=list)
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _serial: itertools.count[int] = field(default_factory=itertools.count)
-    _queue: deque[Request] = field(default_factory=deque)
+    _interactive: deque[Request] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        if self.interactive_every_s:
+            self._at(self.interactive_every_s, self._offer_interactive)
+        if self.scrape_every_s:
+            self._at(self.scrape_every_s, self._scrape)
 
     def run(self, until: float) -> None:
-        if not self._events:
-            if self.interactive_every_s:
-                self._at(self.interactive_every_s, self._interactive)
-            if self.scrape_every_s:
-                self._at(self.scrape_every_s, self._scrape)
         self._admit()
         while self._events and self._events[0][0] <= until:
             self.now, _, event = heapq.heappop(self._events)
@@ -115,13 +139,24 @@ class World:
             self._admit()
         self.now = until
 
+    def limits_since(self, since: float) -> list[int]:
+        """Return every limit that held at or after `since`."""
+        before = [decision.limit for at, decision in self.moves if at < since]
+        after = [decision.limit for at, decision in self.moves if at >= since]
+        return [*before[-1:], *after] or [self.law.decision.limit]
+
+    @property
+    def cuts(self) -> list[tuple[float, str]]:
+        """Return when the limit was cut, and why."""
+        return [(at, d.reason) for at, d in self.moves if d.reason.startswith("cut:")]
+
     def _at(self, when: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._serial), event))
 
-    def _interactive(self) -> None:
+    def _offer_interactive(self) -> None:
         assert self.interactive_every_s
-        self._queue.append(Request(1.0, self.now, interactive=True))
-        self._at(self.now + self.interactive_every_s, self._interactive)
+        self._interactive.append(Request(1.0, self.now, interactive=True))
+        self._at(self.now + self.interactive_every_s, self._offer_interactive)
 
     def _scrape(self) -> None:
         assert self.scrape_every_s
@@ -131,27 +166,34 @@ class World:
         self._at(self.now + self.scrape_every_s, self._scrape)
 
     def _admit(self) -> None:
-        limit = self.law.decision.limit
-        while self.inflight < limit:
-            if self._queue:
-                request = self._queue.popleft()
+        while self.inflight < self.law.decision.limit:
+            if self._interactive:
+                request = self._interactive.popleft()
             elif self.inflight < self.backlog:
                 request = Request(self.size(), self.now)
             else:
                 return
             self.inflight += 1
             request.started_at = self.now
-            request.served_at, ends = self.server.arrive(request.size, self.now)
-            self._at(ends, lambda request=request: self._finish(request))
+            self.server.serve(request, self.inflight)
+            for at, timing in request.readings:
+                self._at(at, lambda r=request, t=timing: self._read(r, t))
+            self._at(request.ended_at, lambda r=request: self._finish(r))
+
+    def _read(self, request: Request, timing: Timing) -> None:
+        decision = self.law.on_timing(
+            timing, started_at=request.started_at, inflight=self.inflight, now=self.now
+        )
+        self._note(decision)
 
     def _finish(self, request: Request) -> None:
-        timing = Timing(TimingKind.WORK, self.now - request.started_at, request.size)
-        at = {"started_at": request.started_at, "inflight": self.inflight, "now": self.now}
-        self._note(self.law.on_timing(timing, **at))
-        self._note(self.law.on_end(Outcome.OK, **at))
+        decision = self.law.on_end(
+            Outcome.OK, started_at=request.started_at, inflight=self.inflight, now=self.now
+        )
+        self._note(decision)
         self.inflight -= 1
-        self.done.append((self.now, request))
+        self.done.append(request)
 
-    def _note(self, decision: object) -> None:
+    def _note(self, decision: Decision | None) -> None:
         if decision is not None:
-            self.moves.append((self.now, self.law.decision.limit, self.law.decision.reason))
+            self.moves.append((self.now, decision))

@@ -25,7 +25,7 @@ from math import inf, log2
 from typing import TYPE_CHECKING
 
 from forebay.core.limits.baseline import Baseline
-from forebay.core.limits.window import MAX_READINGS, Window
+from forebay.core.limits.window import Latency, Window
 from forebay.core.model import Decision, EngineState, Outcome, TimingKind
 from forebay.errors import ConfigError
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _IN_USE = 0.9
 _GROWTH = 0.1
-_MIN_WINDOW_S = 0.25
 _IDLE_S = 30.0
 
 _OVERLOAD = {Outcome.TIMEOUT: "a request timed out", Outcome.CONGESTION: "refused for load"}
@@ -81,16 +80,13 @@ class GradientAimd:
     def __init__(self, floor: int, ceiling: int, settings: GradientSettings | None = None) -> None:
         self._settings = settings or GradientSettings()
         self._tolerance = -log2(self._settings.target)
-        self._enough = self._settings.window // 2
         self._ceiling = max(1, ceiling)
         self._floor = max(1, min(floor, self._ceiling))
         self._exact = float(self._floor)  # integer limits alone would lose fractions of a step
         self._decision = Decision(self._floor, "start: at the floor")
         self._doubling = True
         self._baselines = {kind: Baseline() for kind in TimingKind}
-        self._windows: dict[TimingKind, Window] = {}
-        self._peak = 0  # the most in flight in this window
-        self._window_at = -inf
+        self._window = Window(self._settings.window, self._floor, -inf)
         self._moved_at = -inf
         self._cut_at = -inf
         self._ended_since_cut = 0
@@ -99,7 +95,6 @@ class GradientAimd:
         self._now = -inf
         self._signal_at: float | None = None
         self._saturated = False
-        self._begin_window(-inf)
 
     @property
     def decision(self) -> Decision:
@@ -114,8 +109,8 @@ class GradientAimd:
         if started_at - self._active_at > _IDLE_S:
             self._cold = True
         self._active_at = now
-        window = self._windows[timing.kind]
-        window.seen += 1
+        window = self._window
+        window.see(timing.kind)
         if self._cold:
             # The first answer after idling pays for loading and compiling, as may all that ran
             # beside it.
@@ -124,13 +119,13 @@ class GradientAimd:
             return None
         if not self._moved_at < started_at <= now or not 0 < timing.seconds < inf:
             return None
-        self._peak = max(self._peak, inflight)
+        window.peak = max(window.peak, inflight)
         excess = self._baselines[timing.kind].read(
             timing.seconds, timing.size, at_floor=inflight <= self._floor, now=now
         )
-        if excess is None or not window.add(excess) or now - self._window_at < _MIN_WINDOW_S:
+        if excess is None or not window.add(timing.kind, excess, now):
             return None
-        return self._judge(window, now)
+        return self._judge(timing.kind, now)
 
     def on_end(
         self,
@@ -193,7 +188,7 @@ class GradientAimd:
 
     def _set_clock(self, now: float) -> None:
         if now < self._now:  # it jumped back: nothing may lie in the future
-            self._window_at = min(self._window_at, now)
+            self._window.began_at = min(self._window.began_at, now)
             self._moved_at = min(self._moved_at, now)
             self._cut_at = min(self._cut_at, now)
             self._active_at = min(self._active_at, now)
@@ -201,38 +196,20 @@ class GradientAimd:
                 self._signal_at = min(self._signal_at, now)
         self._now = now
 
-    def _judge(self, looked_at: Window, now: float) -> Decision | None:
-        worst = -inf
-        worst_kind = None
-        unheard = False
-        for kind, window in self._windows.items():
-            if window.count < self._enough:
-                unheard = unheard or window.seen >= self._enough
-                continue
-            mean, certain = window.weigh()
-            if certain > self._tolerance and window.count >= self._settings.window:
-                return self._cut(_describe(kind, window), now)
-            if mean > worst:
-                worst, worst_kind = mean, kind
-        if worst_kind is not None and worst > self._tolerance:
-            self._look_again(looked_at, _describe(worst_kind, self._windows[worst_kind]), now)
-        elif unheard:
-            self._look_again(looked_at, "waiting for requests that began since", now)
-        else:
+    def _judge(self, kind: TimingKind, now: float) -> Decision | None:
+        verdict = self._window.judge(kind, self._tolerance)
+        if verdict is None:
+            return None
+        if verdict.latency is Latency.HIGH:
+            return self._cut(verdict.why, now)
+        if verdict.latency is Latency.GOOD:
             return self._grow(now)
+        self._hold(verdict.why, now)
         return None
-
-    def _look_again(self, window: Window, why: str, now: float) -> None:
-        """Let the window go on; after `MAX_READINGS` what is uncertain stays so."""
-        if window.count >= MAX_READINGS:
-            self._begin_window(now)
-        else:
-            window.next_look = min(2 * window.count, MAX_READINGS)
-        self._explain(f"held: {why}")
 
     def _grow(self, now: float) -> Decision | None:
         limit = self._decision.limit
-        peak = self._peak
+        peak = self._window.peak
         if self._is_stale(now):
             why = "engine metrics are stale"
         elif self._saturated:
@@ -248,9 +225,13 @@ class GradientAimd:
                 f"grew: latency within {self._settings.target:g} of baseline, in use",
                 now,
             )
-        self._begin_window(now)
-        self._explain(f"held: {why}")
+        self._hold(why, now)
         return None
+
+    def _hold(self, why: str, now: float) -> None:
+        """Stay, and look at what comes next."""
+        self._decision = Decision(self._decision.limit, f"held: {why}")
+        self._begin_window(now)
 
     def _cut(self, why: str, now: float) -> Decision | None:
         self._doubling = False
@@ -270,16 +251,5 @@ class GradientAimd:
         self._begin_window(now)
         return None if self._decision.limit == before else self._decision
 
-    def _explain(self, reason: str) -> None:
-        self._decision = Decision(self._decision.limit, reason)
-
     def _begin_window(self, now: float) -> None:
-        size = min(max(self._settings.window, self._decision.limit), MAX_READINGS)
-        self._windows = {kind: Window(size) for kind in TimingKind}
-        self._window_at = now
-        self._peak = 0
-
-
-def _describe(kind: TimingKind, window: Window) -> str:
-    times = 2**window.typical
-    return f"{kind.value.replace('_', ' ')} {times:.1f} × baseline"  # noqa: RUF001 - for people
+        self._window = Window(self._settings.window, self._decision.limit, now)
