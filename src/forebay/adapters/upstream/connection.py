@@ -26,7 +26,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from forebay.adapters.upstream.deadline import Deadline
-from forebay.adapters.upstream.parser import Phase, ResponseParser
+from forebay.adapters.upstream.parser import BROKEN, DONE, ResponseParser
 from forebay.errors import UpstreamError, UpstreamTimeout
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
     def rest(self) -> bool:
         """End a complete exchange, and tell whether another one can follow."""
         parser = self.parser
-        if parser.phase is not Phase.DONE or not self._open:
+        if parser.phase is not DONE or not self._open:
             return False
         parser.end()
         self._reused = True
@@ -166,10 +166,10 @@ class Connection(asyncio.Protocol):
         parser = self.parser
         phase_before = parser.phase
         parser.feed(data)
-        if parser.phase is Phase.BROKEN:
+        if parser.phase is BROKEN:
             self._fail(parser.fault)
             return
-        if parser.phase is Phase.DONE:
+        if parser.phase is DONE:
             self._after_response()
         if self._waiter is not None:
             if parser.pieces or parser.phase is not phase_before:
@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
         if not self._open:
             return
         parser = self.parser
-        if parser.phase is not Phase.DONE:
+        if parser.phase is not DONE:
             self.error = kind(
                 f"{self._name}: {what}", reused=self._reused, response_started=parser.started
             )

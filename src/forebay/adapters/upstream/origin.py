@@ -25,17 +25,19 @@ class Origin:
         Raises:
             ConfigError: another scheme, no host, a bad port, or credentials in the URL.
         """
+        shown = base_url.rpartition("@")[2]  # without credentials
         try:
             url = urlsplit(base_url)
-            host, port = url.hostname, url.port
+            host, port = url.hostname or "", url.port
+            host.encode("idna")
         except ValueError as error:
-            raise ConfigError(f"base URL {base_url!r}: {error}") from error
+            raise ConfigError(f"base URL {shown!r}: {error}") from error
         if url.username is not None or url.password is not None:
             raise ConfigError(
-                f"base URL of {host!r}: take the credentials out of the URL, configure an API key"
+                f"base URL {shown!r}: take the credentials out of it, and configure an API key"
             )
-        if url.scheme not in _DEFAULT_PORTS or not host:
-            raise ConfigError(f"base URL {base_url!r}: must be http://host[:port][/path] or https")
+        if url.scheme not in _DEFAULT_PORTS or not host or len(host.split()) != 1:
+            raise ConfigError(f"base URL {shown!r}: must be http://host[:port][/path] or https")
         return cls(url.scheme, host, _DEFAULT_PORTS[url.scheme] if port is None else port)
 
     @property

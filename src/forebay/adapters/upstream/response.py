@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from forebay.adapters.upstream.parser import Phase
+from forebay.adapters.upstream.parser import DONE
 from forebay.errors import UpstreamError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Response:
     def complete(self) -> bool:
         """Whether all of it has arrived, read or not."""
         connection = self._connection
-        return self._complete if connection is None else connection.parser.phase is Phase.DONE
+        return self._complete if connection is None else connection.parser.phase is DONE
 
     async def read(self, timeout_s: float | None = None) -> bytes:
         """Return the next piece of the body, ``b""`` at its clean end.
@@ -67,7 +67,7 @@ class Response:
             raise UpstreamError("this response was given up", response_started=True)
         parser = connection.parser
         while not parser.pieces:
-            if parser.phase is Phase.DONE or connection.error is not None:
+            if parser.phase is DONE or connection.error is not None:
                 self._settle()
                 if connection.error is not None:
                     raise connection.error
@@ -86,7 +86,7 @@ class Response:
     def _settle(self) -> None:
         connection = self._connection
         if connection is not None:
-            self._complete = connection.parser.phase is Phase.DONE
+            self._complete = connection.parser.phase is DONE
             self._connection = None
             self._pool.give_back(connection)
 
