@@ -97,6 +97,23 @@ async def test_completions_take_a_text_or_token_ids(
     assert "".join([chunk.choices[0].text async for chunk in stream]) == answer.choices[0].text
 
 
+@pytest.mark.parametrize("prompt", [[], ["one", "two"], ["one", 2]])
+async def test_completions_of_several_prompts_are_refused(
+    client: openai.AsyncOpenAI, prompt: object
+) -> None:
+    with pytest.raises(openai.BadRequestError, match="one text or its token ids"):
+        await client.completions.create(model="chat", prompt=prompt)
+
+
+async def test_messages_may_come_in_parts(client: openai.AsyncOpenAI) -> None:
+    parts = [{"type": "text", "text": "hello, is "}, {"type": "text", "text": "anyone there?"}]
+    answers = [
+        await client.chat.completions.create(model="chat", messages=messages, max_tokens=4)
+        for messages in (HELLO, [{"role": "user", "content": parts}])
+    ]
+    assert answers[0].choices == answers[1].choices
+
+
 async def test_each_token_leaves_when_it_is_generated(
     host: Host, http: aiohttp.ClientSession
 ) -> None:

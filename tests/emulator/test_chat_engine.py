@@ -106,8 +106,12 @@ def test_the_youngest_is_preempted_and_recomputed() -> None:
 
 
 def test_a_sequence_that_could_never_fit_is_not_taken() -> None:
+    model = gpu()
+    taken = ChatSequence(1, 3)
+    model.submit(taken, 0)
     with pytest.raises(ValueError, match="max_model_tokens 8192"):
-        gpu().submit(ChatSequence(8000, 193), 0)
+        model.submit(ChatSequence(8000, 193), 10)
+    assert [event.work for event in run(model)] == [taken] * 3
 
 
 def test_an_aborted_sequence_frees_its_blocks_with_the_step() -> None:

@@ -91,15 +91,18 @@ class ChatEngine:
     inter_token_s: Histogram = field(default_factory=lambda: Histogram(*INTER_TOKEN_BOUNDS_S))
     _batch: dict[ChatSequence, int] = field(default_factory=dict)  # tokens of the running step
 
-    def add(self, sequence: ChatSequence, now: float) -> None:
-        """Queue a sequence.
+    def check(self, sequence: ChatSequence) -> None:
+        """Check that a sequence can run at all.
 
         Raises:
-            ValueError: it could never run, being longer than `max_model_tokens`.
+            ValueError: it is longer than `max_model_tokens`.
         """
         length = sequence.prompt_tokens + sequence.output_tokens
         if length > self.spec.max_model_tokens:
             raise ValueError(f"{length} tokens, but max_model_tokens {self.spec.max_model_tokens}")
+
+    def add(self, sequence: ChatSequence, now: float) -> None:
+        """Queue a sequence that passed `check`."""
         sequence.arrived_at = now
         self.waiting.append(sequence)
 

@@ -89,6 +89,8 @@ class Gpu:
         Raises:
             ValueError: the sequence is longer than the engine's `max_model_tokens`.
         """
+        if isinstance(work, ChatSequence):
+            self.chat.check(work)
         events = self.advance(now)
         if isinstance(work, ChatSequence):
             self.chat.add(work, now)

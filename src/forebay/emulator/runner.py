@@ -20,13 +20,12 @@ class Progress:
         self._wanted = 0
         self._reached = asyncio.Event()
 
-    async def reach(self, steps: int) -> int:
-        """Wait until the work got on `steps` times in all; return how many times it has."""
+    async def reach(self, steps: int) -> None:
+        """Wait until the work got on `steps` times in all."""
         if self._steps < steps:
             self._wanted = steps
             self._reached.clear()
             await self._reached.wait()
-        return self._steps
 
     def note(self) -> None:
         """Tell that the work got on once more."""
@@ -60,9 +59,10 @@ class GpuRunner:
         Raises:
             ValueError: see `Gpu.submit`.
         """
+        events = self.gpu.submit(work, self.now())
         progress = self._progress[work] = Progress()
+        self._note(events)
         try:
-            self._note(self.gpu.submit(work, self.now()))
             yield progress
         finally:
             del self._progress[work]
