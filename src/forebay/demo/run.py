@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,7 +83,8 @@ def _stay(site: Site, console: Console) -> None:
         f"  configuration  {site.config}",
         highlight=False,
     )
-    signal.pause()
+    with suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 @contextmanager

@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_GROUP = "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Requests in flight on one model: what it always gets, and what it never exceeds."""
+
+    floor: int
+    ceiling: int
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -26,41 +36,39 @@ class Host:
     Args:
         engines: where they are.
         workload: a load that is too much for them.
-        budget: requests in flight that are not too much for them, chat's own included.
-        embedding_floor: embedding requests in flight that always may be.
-        ceiling: requests in flight that one engine computes at once.
+        budget: requests in flight that are not too much for both together.
+        chat: slots of the chat model, which serves the bulk generation too.
+        embedding: slots of the embedding model.
     """
 
     engines: Target
     workload: Workload
     budget: int
-    embedding_floor: int
-    ceiling: int
+    chat: Slots
+    embedding: Slots
 
     def gateway_config(self) -> dict[str, Any]:
         """The gateway's configuration for these engines."""
-
-        def entry(model: str, base_url: str, role: str, floor: int) -> dict[str, Any]:
-            return {
-                "id": model,
-                "base_url": base_url,
-                "role": role,
-                "gpu_group": "demo",
-                "parallel_instances": 1,
-                "max_parallel_calls": floor,
-                "max_concurrent_requests": self.ceiling,
-            }
-
         engines = self.engines
-        chat = entry(engines.chat_model, engines.chat_url, "chat", 1)
-        embedding = entry(
-            engines.embedding_model, engines.embedding_url, "embedding", self.embedding_floor
-        )
         return {
-            "chat_models": [chat],
-            "embedding_models": [embedding],
-            "GPU_CONCURRENCY_BUDGETS": {"demo": self.budget},
+            "chat_models": [_entry(engines.chat_model, engines.chat_url, "chat", self.chat)],
+            "embedding_models": [
+                _entry(engines.embedding_model, engines.embedding_url, "embedding", self.embedding)
+            ],
+            "GPU_CONCURRENCY_BUDGETS": {_GROUP: self.budget},
         }
+
+
+def _entry(model: str, base_url: str, role: str, slots: Slots) -> dict[str, Any]:
+    return {
+        "id": model,
+        "base_url": base_url,
+        "role": role,
+        "gpu_group": _GROUP,
+        "parallel_instances": 1,
+        "max_parallel_calls": slots.floor,
+        "max_concurrent_requests": slots.ceiling,
+    }
 
 
 def start_real_host(stack: ExitStack, folder: Path) -> Host:
@@ -73,7 +81,7 @@ def start_real_host(stack: ExitStack, folder: Path) -> Host:
     chat = start_chat_engine(stack, folder)
     embedding = start_embedding_engine(stack, folder)
     engines = Target(chat.base_url, embedding.base_url, chat.model, embedding.model)
-    return Host(engines, Workload(), budget=3, embedding_floor=1, ceiling=8)
+    return Host(engines, Workload(), budget=3, chat=Slots(1, 8), embedding=Slots(1, 1))
 
 
 def start_emulated_host(stack: ExitStack, folder: Path) -> Host:
@@ -87,7 +95,7 @@ def start_emulated_host(stack: ExitStack, folder: Path) -> Host:
     urls = json.loads(process.await_line(r"(\{.*\})"))
     engines = Target(urls["chat_url"], urls["embed_url"], urls["chat_model"], urls["embed_model"])
     workload = Workload(bulk_workers=32, embedding_workers=32, embedding_texts=16)
-    return Host(engines, workload, budget=10, embedding_floor=4, ceiling=64)
+    return Host(engines, workload, budget=11, chat=Slots(1, 64), embedding=Slots(2, 2))
 
 
 @dataclass(frozen=True, slots=True)
