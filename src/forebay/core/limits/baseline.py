@@ -43,6 +43,7 @@ _DRIFT_GAIN = 1 / 32
 _DRIFT_FULL = 0.1  # in doublings; the drift at which a line moves at full speed
 
 _RECENT_GAIN = 1 / 16
+_RECENT_FADE = 1 / 64  # with each reading that tells nothing of congestion
 
 
 class _SizeClass:
@@ -180,7 +181,7 @@ class Baseline:
         Returns:
             The excess in doublings, or None while readings of that size are still being learned.
         """
-        x = log2(min(max(size, 1.0), _MAX_SIZE))
+        x = log2(min(max(1.0, size), _MAX_SIZE))
         y = log2(max(seconds, _MIN_SECONDS))
         self._count += 1
         known = self._classes.get(int(x))
@@ -190,7 +191,7 @@ class Baseline:
         if excess is None:
             # What other sizes are too slow by now is congestion, and no part of this one's line.
             known.learn(x, y - max(0.0, self._recent), total=self._count, now=now)
-            self._recent -= _RECENT_GAIN * self._recent
+            self._recent -= _RECENT_FADE * self._recent
             return None
         self._recent += _RECENT_GAIN * (excess - self._recent)
         known.follow(excess)

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 class Limit(Protocol):
     """A limit law. Pure: no clock, no randomness; `now` is an argument.
 
-    Every method that may move the limit returns the new `Decision`, or None when nothing changed.
+    Every method that may move the limit returns the new `Decision`, or None when the limit stayed
+    (its reason may be another one now). A reason begins with a short stable code and a colon, or is
+    that code alone: ``grew``, ``cut``, ``held``, ``start``, ``restart``, ``resized``, ``fixed``.
     `inflight` is the endpoint's in-flight count just before the request in question ends (for
     `on_timing`: at that moment), so that the maximum over a window is exact.
     """
@@ -34,7 +36,7 @@ class Limit(Protocol):
         """Fold in a scrape of the engine's own metrics; None means that the scrape failed."""
 
     def restart(self, *, now: float) -> Decision | None:
-        """Begin again at the floor: the endpoint was away, and nothing known of it still holds."""
+        """Begin again, at the floor if the law adapts: the endpoint was away."""
 
     def resize(self, *, floor: int, ceiling: int) -> Decision | None:
         """Move the bounds, live; what is in flight is never revoked."""

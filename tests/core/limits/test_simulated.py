@@ -1,0 +1,149 @@
+"""The laws against simulated servers, in virtual time; every number comes from a seed."""
+
+from __future__ import annotations
+
+import random
+from math import exp, log, sqrt
+
+import pytest
+
+from core.limits.harness import Chat, Fifo, World
+from forebay.core.limits.gradient_aimd import GradientAimd
+
+SERVICE_S = 0.1
+
+
+def noise(rng: random.Random, cv: float) -> float:
+    """Draw a factor with median 1 and the given coefficient of variation."""
+    return exp(rng.gauss(0, sqrt(log(1 + cv * cv)))) if cv else 1.0
+
+
+def p95(values: list[float]) -> float:
+    return sorted(values)[int(0.95 * len(values))]
+
+
+@pytest.mark.parametrize("scrape_every_s", [None, 0.5, 5.0])
+@pytest.mark.parametrize("floor", [1, 4, 16])
+def test_a_server_that_never_refuses_is_found_full_by_its_latency(
+    floor: int, scrape_every_s: float | None
+) -> None:
+    world = World(
+        GradientAimd(floor, 300),
+        Fifo(16, lambda _: SERVICE_S),
+        backlog=300,
+        interactive_every_s=1.0,
+        scrape_every_s=scrape_every_s,
+    )
+    world.run(120.0)
+    limits = world.limits_since(30.0)
+    settled = [request for request in world.done if request.ended_at > 30.0]
+    queued_s = sum(r.served_at - r.started_at for r in settled) / len(settled)
+    interactive_s = [r.ended_at - r.offered_at for r in settled if r.interactive]
+    assert min(limits) >= 12
+    assert max(limits) <= 24
+    assert queued_s <= SERVICE_S
+    assert len(settled) / 90 >= 0.9 * 160
+    assert p95(interactive_s) <= 3 * SERVICE_S
+
+
+@pytest.mark.parametrize("knee", [4, 64, 256])
+def test_other_knees_are_found_too(knee: int) -> None:
+    world = World(GradientAimd(2, 512), Fifo(knee, lambda _: SERVICE_S), backlog=600)
+    world.run(40.0)
+    limits = world.limits_since(30.0)
+    assert min(limits) >= 0.75 * knee
+    assert max(limits) <= 1.5 * knee
+
+
+@pytest.mark.parametrize("cv", [0.15, 0.3])
+def test_noise_neither_pins_the_limit_nor_cuts_it(cv: float) -> None:
+    rng = random.Random(7)
+    server = Fifo(10**6, lambda _: SERVICE_S * noise(rng, cv))
+    world = World(GradientAimd(2, 8), server, backlog=300)
+    world.run(900.0)
+    assert world.limits_since(30.0) == [8]
+
+
+def test_the_knee_is_found_through_noise() -> None:
+    rng = random.Random(7)
+    server = Fifo(16, lambda _: SERVICE_S * noise(rng, 0.3))
+    world = World(GradientAimd(4, 300), server, backlog=300)
+    world.run(90.0)
+    limits = world.limits_since(30.0)
+    assert min(limits) >= 12
+    assert max(limits) <= 24
+
+
+@pytest.mark.parametrize("cv", [0.0, 0.3])
+def test_sizes_of_every_length_and_a_shift_of_their_mix_are_not_congestion(cv: float) -> None:
+    rng = random.Random(3)
+    middle = log(100)
+    world = World(
+        GradientAimd(2, 16),
+        Fifo(1000, lambda size: (0.02 + 0.0004 * size) * noise(rng, cv)),
+        backlog=300,
+        size=lambda: exp(rng.gauss(middle, 1.0)),
+    )
+    world.run(120.0)
+    assert world.law.decision.limit == 16
+    middle = log(800)
+    world.run(300.0)
+    assert world.cuts == []
+
+
+def test_batches_of_one_input_and_of_many_are_each_judged_by_their_own() -> None:
+    rng = random.Random(3)
+    sizes = [20.0]
+    world = World(
+        GradientAimd(2, 16),
+        Fifo(1000, lambda size: 0.005 * size),
+        backlog=300,
+        size=lambda: rng.choice(sizes),
+    )
+    world.run(60.0)
+    sizes.append(640.0)
+    world.run(240.0)
+    assert world.cuts == []
+    assert world.law.decision.limit == 16
+
+
+def test_long_answers_do_not_cut_and_a_full_chat_server_does() -> None:
+    rng = random.Random(1)
+    lengths = [20.0]
+    world = World(GradientAimd(8, 64), Chat(knee=32), backlog=8, size=lambda: rng.choice(lengths))
+    world.run(60.0)
+    short = world.law.decision.limit
+    assert short >= 8
+    lengths.append(4000.0)
+    world.run(180.0)
+    assert min(world.limits_since(60.0)) >= short
+    assert world.cuts == []
+    world.backlog = 48
+    world.run(600.0)
+    assert world.cuts
+    assert max(world.limits_since(500.0)) <= 40
+    assert "first token" in world.cuts[0][1]
+
+
+def test_a_server_that_loses_half_its_capacity_and_gets_it_back_is_followed() -> None:
+    server = Fifo(16, lambda _: SERVICE_S)
+    world = World(GradientAimd(2, 300), server, backlog=300)
+    world.run(40.0)
+    server.capacity = 8
+    server._free_at = server._free_at[:8]
+    world.run(80.0)
+    assert max(world.limits_since(60.0)) <= 12
+    server.capacity = 16
+    world.run(120.0)
+    assert min(world.limits_since(100.0)) >= 12
+
+
+def test_the_same_seed_gives_the_same_story() -> None:
+    def story() -> list:
+        rng = random.Random(5)
+        server = Fifo(16, lambda _: SERVICE_S * noise(rng, 0.3))
+        world = World(GradientAimd(4, 64), server, backlog=100)
+        world.run(20.0)
+        return world.moves
+
+    assert story() == story()
