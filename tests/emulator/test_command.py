@@ -16,17 +16,13 @@ if TYPE_CHECKING:
     import aiohttp
 
 pytestmark = pytest.mark.anyio
-# The command by itself, so that no other command can break it.
-COMMAND = (
-    "import typer; from forebay.cli.emulate import register; "
-    "app = typer.Typer(); app.callback()(lambda: None); register(app); app()"
-)
+FOREBAY = "from forebay.cli import main; main()"
 
 
 @asynccontextmanager
 async def emulate(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", COMMAND, "emulate", *options,
+        sys.executable, "-c", FOREBAY, "emulate", *options,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

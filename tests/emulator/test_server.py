@@ -36,6 +36,12 @@ async def test_a_port_that_is_taken_is_named(host: Host) -> None:
             pass
 
 
+async def test_an_error_of_the_one_who_uses_it_passes_through() -> None:
+    with pytest.raises(ConnectionResetError):
+        async with Emulator().running():
+            raise ConnectionResetError
+
+
 async def test_idle_connections_are_closed() -> None:
     async with Emulator(EmulatorSpec(keepalive_s=0.05)).running() as host:
         port = int(host.chat_url.split(":")[2].split("/")[0])

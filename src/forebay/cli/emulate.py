@@ -11,12 +11,6 @@ from typing import Annotated
 import typer
 
 from forebay.emulator import Emulator, EmulatorSpec, load_spec
-from forebay.errors import ForebayError
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command()(emulate)
 
 
 def emulate(
@@ -35,12 +29,8 @@ def emulate(
     ] = False,
 ) -> None:
     """Serve an emulated GPU that a chat model and an embedding model share."""
-    try:
-        emulator = Emulator(EmulatorSpec() if spec is None else load_spec(spec))
-        asyncio.run(_serve(emulator, host, port, as_json=as_json))
-    except ForebayError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from error
+    emulator = Emulator(EmulatorSpec() if spec is None else load_spec(spec))
+    asyncio.run(_serve(emulator, host, port, as_json=as_json))
 
 
 async def _serve(emulator: Emulator, host: str, port: int, *, as_json: bool) -> None:

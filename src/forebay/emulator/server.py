@@ -148,10 +148,15 @@ class Emulator:
         )
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port).start()
+            await self._listen(runner, host, port)
             name = f"[{host}]" if ":" in host else host
             yield f"http://{name}:{runner.addresses[0][1]}"
-        except OSError as error:
-            raise ForebayError(f"cannot listen on {host} port {port}: {error.strerror}") from error
         finally:
             await runner.cleanup()
+
+    @staticmethod
+    async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ForebayError(f"cannot listen on {host} port {port}: {error.strerror}") from error
