@@ -36,7 +36,7 @@ _LONGEST_RETRY_AFTER_S = 60
 _ENGINE_RETRY_S = 5.0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Grant:
     """Leave to start: a slot that is held until `Admission.release`.
 
@@ -53,6 +53,9 @@ class Grant:
     weight: int
     at: float
     pass_: Pass
+
+    def __repr__(self) -> str:
+        return f"<Grant of {self.weight} on {self.member}>"
 
     @property
     def endpoint(self) -> Endpoint:
@@ -75,7 +78,7 @@ class Observer:
         """The breaker of `endpoint` went to another state."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Admission:
     """The whole decision, over every model, endpoint and room. Build one with `build.build`.
 
@@ -98,6 +101,9 @@ class Admission:
     _held: set[EndpointState] = field(default_factory=set)
     # Rooms where something may have become startable.
     _dirty: dict[Room, None] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Admission: {self.live} live, {list(self.rooms.values())}>"
 
     def request(self, ticket: Ticket, now: float) -> list[Verdict]:
         """Ask for a slot. Without a verdict on `ticket` in the answer, it waits."""
@@ -307,8 +313,7 @@ class Admission:
         while (head := queue.head) is not None and head.deadline <= now:
             queue.leave(head)
             out.append(Refusal(head, Reason.DEADLINE))
-            if not queue:
-                self._attend(queue)
+            self._attend(queue)
         return head
 
     # -- granting ------------------------------------------------------------------------------
@@ -316,6 +321,8 @@ class Admission:
     def _next(self, room: Room, now: float, out: list[Verdict]) -> _Start | None:
         """What may start in `room` now, first things first."""
         turn = room.turn(self.max_overtakes)
+        while turn is not None and self._head(turn.queue, now, out) is None:
+            turn = room.turn(self.max_overtakes)  # it waited for too long, and has left
         gathering = False  # the holder of the turn lacks only room, so nobody else takes any
         if turn is not None and (start := self._startable(turn, turn, now, out)):
             if room.fits(turn, start[2], on_turn=True):
@@ -325,16 +332,25 @@ class Admission:
             return start
         if gathering:
             return None
-        first = self._front(room.interactive, turn, now, out)
-        if first and room.fits(first[0], first[2]):
-            return first
-        if start := self._hungry(room, turn, now, out, priority=False):
-            return start
-        if first:  # R4: it lacks only room, so best-effort members at their floor get nothing
-            return None
-        first = self._front(room.best_effort, turn, now, out)
-        # A heavy request that is first in line gathers room: nobody behind it passes.
-        return first if first and room.fits(first[0], first[2]) else None
+        for line in (room.interactive, room.best_effort):
+            first = self._front(line, turn, now, out)
+            if first and room.fits(first[0], first[2]):
+                return first
+            if line is room.interactive and (
+                start := self._hungry(room, turn, now, out, priority=False)
+            ):
+                return start
+            if first:
+                # It lacks only room, and whoever is behind it gets none: R4, if it is interactive;
+                # if it is a heavy best-effort request, it gathers room.
+                break
+        return None if room.inflight else self._alone(room, now, out)
+
+    def _alone(self, room: Room, now: float, out: list[Verdict]) -> _Start | None:
+        """The one that waited longest, in an empty room where each waits for the others' floors."""
+        member = room.turn(0)
+        start = self._startable(member, member, now, out) if member else None
+        return start if start and room.fits(start[0], start[2], on_turn=True) else None
 
     def _hungry(
         self, room: Room, turn: Member | None, now: float, out: list[Verdict], *, priority: bool
@@ -389,7 +405,7 @@ class Admission:
     @staticmethod
     def _weight(member: Member, ticket: Ticket, limit: int) -> int:
         """What the ticket asks for, capped at what its member could ever hold: it runs alone."""
-        weight = ticket.weight or member.state.endpoint.slot_weight
+        weight = _asked(member, ticket)
         if weight <= 1:
             return 1
         most = member.room.most(member)
@@ -404,7 +420,7 @@ class Admission:
         member.room.take(member, weight)
         grant = Grant(ticket, member, weight, now, state.breaker.begin(now))
         self._live.add(grant)
-        if not queue:
+        if not queue or _asked(member, ticket) > 1:  # a lighter head may fit where it did not
             self._attend(queue)
         else:
             member.room.enlist(member.sibling)
@@ -412,6 +428,10 @@ class Admission:
             self._look(state, now)
             self._flush(state, now, out)
         return grant
+
+
+def _asked(member: Member, ticket: Ticket) -> int:
+    return ticket.weight or member.state.endpoint.slot_weight
 
 
 def _load(member: Member) -> float:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SERVICE_TIME_GAIN = 0.1
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class EndpointState:
     """One endpoint while it runs.
 
@@ -43,6 +43,9 @@ class EndpointState:
 
     def __post_init__(self) -> None:
         self.limit = self.law.decision.limit
+
+    def __repr__(self) -> str:
+        return f"<EndpointState {self.endpoint.id}: {self.inflight} of {self.limit}>"
 
     @property
     def members(self) -> tuple[Member, Member]:

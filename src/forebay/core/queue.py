@@ -21,7 +21,7 @@ class QueueBounds:
     max_bytes: int = 256 * 2**20
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Queue:
     """The tickets of one model and class that wait, whichever endpoint they will run on."""
 
@@ -32,6 +32,9 @@ class Queue:
     size_bytes: int = 0
     # Ordered by arrival; unlike a deque, a ticket in the middle leaves in constant time.
     _tickets: OrderedDict[Ticket, None] = field(default_factory=OrderedDict)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.model} {self.service_class}: {len(self)} waiting>"
 
     def __len__(self) -> int:
         return len(self._tickets)

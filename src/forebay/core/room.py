@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Line = list[tuple[float, int, "Member"]]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Member:
     """One endpoint in one service class, inside a room.
 
@@ -59,6 +59,12 @@ class Member:
     lined_up: bool = False
     sibling: Member = field(init=False)  # the same endpoint's other member
 
+    def __repr__(self) -> str:
+        return (
+            f"<Member {self.state.endpoint.id} {self.service_class}: {self.inflight} in flight, "
+            f"{len(self.queue)} waiting, floor {self.floor}>"
+        )
+
     @property
     def interactive(self) -> bool:
         """Whether it is served before best-effort members."""
@@ -70,7 +76,7 @@ class Member:
         return len(self.queue) > 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Room:
     """The accounts of one budget; it decides, the caller moves the tickets."""
 
@@ -90,11 +96,16 @@ class Room:
     # Members that wait with nothing in flight → the count of grants when that began; oldest first.
     _starving: dict[Member, int] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Room {self.name}: {self.inflight} of {self.budget}, {self.members}>"
+
     def fits(self, member: Member, weight: int, *, on_turn: bool = False) -> bool:
         """R2 and R3: whether `weight` more slots for `member` leave the others their due."""
         if self.budget is None:
             return True
-        if on_turn:  # gathers past the floors of best-effort peers, never past a reserved one
+        # A reserved floor, and the one whose turn it is, go before the floors of best-effort
+        # peers, which may have been lent out; but nothing goes before another reserved floor.
+        if on_turn or (member.priority and member.inflight + weight <= member.floor):
             kept = self._priority_gaps - (member.gap if member.priority else 0)
         else:
             kept = self._gaps - member.gap
