@@ -286,9 +286,19 @@ def test_a_new_size_is_learned_before_it_is_judged() -> None:
 def test_an_engine_that_queues_cuts_once_per_drain() -> None:
     called = caller(at=20)
     assert called.scrape(saturated=True) == Decision(16, "cut: engine queue")
-    for _ in range(50):
-        assert called.scrape(saturated=True) is None
+    called.now += 60.0
+    assert called.scrape(saturated=True) is None
     called.work(0.1, count=16)
+    assert called.scrape(saturated=True) == Decision(12, "cut: engine queue")
+
+
+def test_a_queue_that_is_gone_but_still_reported_does_not_cut_again() -> None:
+    called = caller(at=20)
+    called.scrape(saturated=True)
+    for _ in range(6):  # seconds
+        called.work(0.1, count=50)
+        assert called.scrape(saturated=True) is None
+    assert called.scrape(saturated=False) is None
     assert called.scrape(saturated=True) == Decision(12, "cut: engine queue")
 
 

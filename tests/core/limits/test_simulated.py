@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
 import pytest
@@ -123,6 +124,27 @@ def test_long_answers_do_not_cut_and_a_full_chat_server_does() -> None:
     assert world.cuts
     assert max(world.limits_since(500.0)) <= 40
     assert "first token" in world.cuts[0][1]
+
+
+@dataclass
+class Lagging(Fifo):
+    """A server whose gauges tell what was `lag_s` ago."""
+
+    lag_s: float = 0.0
+    _told: list[tuple[float, int]] = field(default_factory=list)
+
+    def waiting(self, now: float) -> int:
+        self._told.append((now, super().waiting(now)))
+        return next((n for at, n in reversed(self._told) if at <= now - self.lag_s), 0)
+
+
+@pytest.mark.parametrize("lag_s", [3.0, 6.0, 18.0])
+def test_gauges_that_trail_do_not_cut_what_is_long_mended(lag_s: float) -> None:
+    server = Lagging(16, lambda _: SERVICE_S, lag_s=lag_s)
+    world = World(GradientAimd(2, 300), server, backlog=300, scrape_every_s=1.0)
+    world.run(120.0)
+    assert min(world.limits_since(30.0)) >= 12
+    assert sum(request.ended_at > 30.0 for request in world.done) / 90 >= 0.9 * 160
 
 
 def test_a_server_that_loses_half_its_capacity_and_gets_it_back_is_followed() -> None:

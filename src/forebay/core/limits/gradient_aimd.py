@@ -25,8 +25,9 @@ from math import inf, log2
 from typing import TYPE_CHECKING
 
 from forebay.core.limits.baseline import Baseline
+from forebay.core.limits.engine import EngineWord
 from forebay.core.limits.window import Latency, Window
-from forebay.core.model import Decision, EngineState, Outcome, TimingKind
+from forebay.core.model import Decision, Outcome, TimingKind
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ class GradientAimd:
         self._cold = True
         self._active_at = inf
         self._now = -inf
-        self._signal_at: float | None = None
-        self._saturated = False
+        self._engine = EngineWord(self._settings.stale_s)
 
     @property
     def decision(self) -> Decision:
@@ -149,12 +149,11 @@ class GradientAimd:
         self._set_clock(now)
         if signal is None:
             return None
-        self._signal_at = min(signal.at, now)
-        self._saturated = signal.state is EngineState.AWAKE and signal.saturated is True
-        fresh = self._signal_at > self._cut_at and not self._is_stale(now)
-        if self._saturated and fresh and self._drained:
-            return self._cut("engine queue", now)
-        return None
+        self._engine.hear(signal, now)
+        if not self._drained or not self._engine.calls_for_cut(now, last_cut_at=self._cut_at):
+            return None
+        self._engine.answer(now)
+        return self._cut("engine queue", now)
 
     def restart(self, *, now: float) -> Decision | None:
         """Begin again at the floor; baselines are kept, but may rise anew."""
@@ -163,8 +162,7 @@ class GradientAimd:
         self._doubling = True
         self._cut_at = now
         self._ended_since_cut = 0
-        self._signal_at = None
-        self._saturated = False
+        self._engine.forget()
         for baseline in self._baselines.values():
             baseline.forgive()
         return self._move(self._floor, "restart: at the floor", now)
@@ -183,17 +181,13 @@ class GradientAimd:
         """Whether what was in flight at the last cut has, by and large, finished."""
         return self._cut_at == -inf or self._ended_since_cut >= self._decision.limit
 
-    def _is_stale(self, now: float) -> bool:
-        return self._signal_at is not None and now - self._signal_at > self._settings.stale_s
-
     def _set_clock(self, now: float) -> None:
         if now < self._now:  # it jumped back: nothing may lie in the future
             self._window.began_at = min(self._window.began_at, now)
             self._moved_at = min(self._moved_at, now)
             self._cut_at = min(self._cut_at, now)
             self._active_at = min(self._active_at, now)
-            if self._signal_at is not None:
-                self._signal_at = min(self._signal_at, now)
+            self._engine.turn_back(now)
         self._now = now
 
     def _judge(self, kind: TimingKind, now: float) -> Decision | None:
@@ -208,25 +202,23 @@ class GradientAimd:
         return None
 
     def _grow(self, now: float) -> Decision | None:
-        limit = self._decision.limit
-        peak = self._window.peak
-        if self._is_stale(now):
-            why = "engine metrics are stale"
-        elif self._saturated:
-            why = "engine queue"
-        elif peak < _IN_USE * limit:
-            why = f"not in use, at most {peak} of {limit} in flight"
-        elif self._exact >= self._ceiling:
-            why = "at the ceiling"
-        else:
-            step = self._exact if self._doubling else max(1.0, _GROWTH * self._exact)
-            return self._move(
-                min(self._exact + step, self._ceiling),
-                f"grew: latency within {self._settings.target:g} of baseline, in use",
-                now,
-            )
-        self._hold(why, now)
-        return None
+        why_not = self._engine.holds_growth(now) or self._unused()
+        if why_not is not None:
+            self._hold(why_not, now)
+            return None
+        step = self._exact if self._doubling else max(1.0, _GROWTH * self._exact)
+        return self._move(
+            min(self._exact + step, self._ceiling),
+            f"grew: latency within {self._settings.target:g} of baseline, in use",
+            now,
+        )
+
+    def _unused(self) -> str | None:
+        """Return why more room would be of no use, if so."""
+        limit, peak = self._decision.limit, self._window.peak
+        if peak < _IN_USE * limit:
+            return f"not in use, at most {peak} of {limit} in flight"
+        return "at the ceiling" if self._exact >= self._ceiling else None
 
     def _hold(self, why: str, now: float) -> None:
         """Stay, and look at what comes next."""
