@@ -238,7 +238,7 @@ class Admission:
         if change is not None:
             self.observer.breaker_changed(state.endpoint, change, now)
             if change.after is BreakerState.CLOSED:
-                self._moved(state, state.ramp(now), now)
+                self._moved(state, state.law.restart(now=now), now)
 
     def _read(self, state: EndpointState, timing: Timing, started_at: float, now: float) -> None:
         decision = state.law.on_timing(

@@ -39,7 +39,6 @@ class EndpointState:
     signal: Signal | None = None
     held_until: float = -inf  # the endpoint asked to be left alone until then
     service_s: float = 0.0  # running mean of how long a request holds its slot
-    _ramping: bool = False
 
     def __post_init__(self) -> None:
         self.limit = self.law.decision.limit
@@ -57,12 +56,8 @@ class EndpointState:
         self.usable = (
             now >= self.held_until and self.engine_serves and self.breaker.admits(now)
         )
-        limit = self.law.decision.limit
-        self.limit = (
-            self.breaker.cap(self.endpoint.floor, limit, now) if self._ramping else limit
-        )
-        if self._ramping and self.limit >= limit:
-            self._ramping = False
+        # After an outage the breaker lets the law's limit come back only slowly.
+        self.limit = self.breaker.cap(self.native.floor, self.law.decision.limit, now)
 
     @property
     def waiting(self) -> bool:
@@ -77,11 +72,6 @@ class EndpointState:
     def broken(self, now: float) -> bool:
         """Whether requests must be refused at once: waiting would not be short."""
         return not self.engine_serves or not self.breaker.admits(now)
-
-    def ramp(self, now: float) -> Decision | None:
-        """Begin again at the floor, after an outage."""
-        self._ramping = True
-        return self.law.restart(now=now)
 
     def served(self, outcome: Outcome, held_s: float) -> None:
         """Remember how long a request held its slot, to estimate waits."""
