@@ -39,6 +39,7 @@ WHITESPACE: /[ \t\n\r]+/
 %ignore WHITESPACE
 """
 
+_BEGINNINGS = {"STRING", "NUMBER", "LBRACE", "LSQB", "TRUE", "FALSE", "NULL"}
 _MISTAKES = {
     "/*": "this comment is never closed with */",
     '"': "this text is not closed on its line, or holds a backslash that escapes nothing",
@@ -48,7 +49,7 @@ _MISTAKES = {
     "Infinity": "JSON has no Infinity",
     "-": "a number must follow the minus sign",
 }
-_NAMES = {"STRING": "a text", "NUMBER": "a number", "COLON": "':'", "COMMA": "','"}
+_NAMES = {"STRING": "text", "NUMBER": "number", "COLON": "':'", "COMMA": "','"}
 _NAMES |= {"LBRACE": "'{'", "RBRACE": "'}'", "LSQB": "'['", "RSQB": "']'"}
 
 
@@ -168,16 +169,21 @@ def _syntax_problem(error: UnexpectedInput, text: str, file: str) -> InvalidConf
     elif isinstance(error, UnexpectedToken):
         if error.token.type == "$END":
             at = _end(text)
-            message = "the file ends here, but something is still open" if text.strip() else "empty"
+            message = "the file ends here, but is not complete" if text.strip() else "empty"
         else:
             message = f"unexpected {_NAMES.get(error.token.type, 'word')}"
-        if "COMMA" in error.expected and error.token.type != "$END":
-            message += "; is a comma missing before it?"
-        elif "COLON" in error.expected:
-            message += "; ':' must follow a key"
-        elif error.token.type == "COMMA":
-            message += "; is there one comma too many?"
+            message += _hint(error)
     return InvalidConfig([_problem(file, at, message)])
+
+
+def _hint(error: UnexpectedToken) -> str:
+    if error.token.type == "COMMA":
+        return "; is there one comma too many?"
+    if "COLON" in error.expected:
+        return "; ':' must follow a key"
+    if "COMMA" in error.expected and error.token.type in _BEGINNINGS:
+        return "; is a comma missing before it?"
+    return ""
 
 
 def _bad_character(rest: str) -> str:

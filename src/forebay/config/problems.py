@@ -22,7 +22,7 @@ _ISSUED_KEY = re.compile(
 _SECRET_NAME = re.compile(r"key|token|secret|password|authorization", re.IGNORECASE)
 _LONGEST_SHOWN = 60
 # Shorter secrets are found only where they stand alone: every other text would contain them.
-_SHORTEST_SEARCHED = 6
+_SHORTEST_SEARCHED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,11 @@ class Document:
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """Describe what is wrong at `path`."""
-        return Problem(self.where(path), self._named(path), message)
+        return Problem(self.where(path), self._named(path), self._scrubbed(message))
 
     def warning(self, code: str, path: KeyPath, message: str) -> ConfigWarning:
         """Describe what is probably not meant at `path`."""
-        return ConfigWarning(code, self.where(path), self._named(path), message)
+        return ConfigWarning(code, self.where(path), self._named(path), self._scrubbed(message))
 
     def key(self, path: KeyPath) -> str:
         """Write a key path as people do, without showing a key that is itself a secret."""
@@ -151,6 +151,12 @@ class Document:
             secret == text or (len(secret) >= _SHORTEST_SEARCHED and secret in text)
             for secret in _secrets(self.value)
         )
+
+    def _scrubbed(self, message: str) -> str:
+        for secret in _secrets(self.value):
+            if len(secret) >= _SHORTEST_SEARCHED:
+                message = message.replace(secret, "(hidden)")
+        return _ISSUED_KEY.sub("(hidden)", message)
 
     def get(self, path: KeyPath, *, default: object) -> object:
         """What stands at `path`, or `default` where there is nothing."""

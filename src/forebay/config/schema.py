@@ -25,9 +25,12 @@ RESERVED_ROLES = ("chat", "generator", "default", "lite", "super")
 
 
 class Server(Section):
-    """One server, and what may run on it at once."""
+    """One server, and what may run on it at once.
 
-    base_url: Url | None = None
+    Its URLs are not shown by `repr`: a query may hold a key.
+    """
+
+    base_url: Url | None = Field(default=None, repr=False)
     """Where the server is, as people write it: with or without `http://`, `/v1`, a proxy's path."""
     gpu_group: Name | None = None
     """The physical GPU. Without it the group is the endpoint's host and port."""
@@ -42,7 +45,7 @@ class Server(Section):
     engine: EngineName | None = None
     """vllm, llamacpp, infinity, tei, sglang, ollama, triton, lmdeploy or unknown. Left out: it is
     found out."""
-    metrics_url: Url | None = None
+    metrics_url: Url | None = Field(default=None, repr=False)
     """Where the engine's metrics are. Left out: `/metrics` of the server's root."""
     api_prefix: ApiPrefix | None = None
     """What stands before `/embeddings` and the like. Left out: `/v1`; `""`: the API is at the
@@ -56,7 +59,7 @@ class Server(Section):
 class EndpointEntry(Server):
     """One of several servers of a model; what it leaves out is as the model's entry says."""
 
-    base_url: Url
+    base_url: Url = Field(repr=False)
 
 
 class FallbackEntry(Server):
@@ -64,7 +67,7 @@ class FallbackEntry(Server):
 
     id: Text
     """The model's name on that server."""
-    base_url: Url
+    base_url: Url = Field(repr=False)
     provider: Text | None = None
     """Ignored; for programs that share the file."""
     fallback: Any = None

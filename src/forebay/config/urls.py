@@ -224,6 +224,6 @@ def _question_version(segments: list[str], api: list[str]) -> None:
     ends_in_api = bool(api) and segments[-len(api) :] == api
     if segments and not ends_in_api and _VERSION.fullmatch(segments[-1]):
         raise ConfigError(
-            f"ends in /{segments[-1]}, but the API prefix is {_path(api) or '(none)'}: "
-            f'set "api_prefix": "/{segments[-1]}", or write the whole base with its prefix'
+            f"ends in /{segments[-1]}, which is not the API's prefix: "
+            f'set "api_prefix": "/{segments[-1]}", or write the prefix behind it'
         )
