@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from forebay.cli import app
+from forebay.config.schema import override_keys
+
+EXAMPLES = Path(__file__).parents[1] / "config" / "examples"
+CHAT = {"id": "chat", "base_url": "http://gpu-a.lan:8000", "gpu_group": "gb10"}
+SECRET = "sk-0123456789abcdefghij"
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("FOREBAY_CONFIG", *override_keys()):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def forebay(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def checked(tmp_path: Path, *options: str, **keys: Any) -> Result:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(keys), encoding="utf-8")
+    return forebay("check", "--config", file, *options)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("one_gpu.json", ["gb10", "6", "qwen3.6-27b@vllm.arpa:80", "interactive", "best_effort"]),
+        ("two_gpus.json", ["llm-host", "32", "embed-host", "16", "fallback of <embed>"]),
+        ("embedder_with_fallback.json", ["gr1080", "16", "gb10", "20", "fallback of bge-m3"]),
+    ],
+)
+def test_the_examples_are_shown_with_their_groups_and_budgets(name: str, shown: list[str]) -> None:
+    result = forebay("check", "--config", EXAMPLES / name)
+    assert result.exit_code == 0
+    for text in shown:
+        assert text in result.stdout
+
+
+def test_a_bad_file_exits_with_every_problem_on_stderr(tmp_path: Path) -> None:
+    result = checked(
+        tmp_path, chat_models=[{**CHAT, "rol": "x"}], GPU_CONCURRENCY_BUDGETS={"gb10": 0}
+    )
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "config.json:1:" in result.stderr
+    assert "chat_models[0].rol: unknown key; did you mean 'role'?" in result.stderr
+    assert "GPU_CONCURRENCY_BUDGETS.gb10: must be at least 1 (got 0)" in result.stderr
+    assert "2 errors: this must not start" in result.stderr
+
+
+def test_no_file_is_an_error_that_says_how_to_name_one(tmp_path: Path) -> None:
+    result = forebay("check")
+    assert result.exit_code == 1
+    assert f"{tmp_path}/forebay/config.json: cannot be read" in result.stderr
+    assert "--config or FOREBAY_CONFIG" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("budgets", "embedder", "plain", "strict"),
+    [
+        ({"gb10": 6}, {"parallel_instances": 3}, 0, 0),
+        ({"gb10": 3}, {"parallel_instances": 3}, 1, 1),
+        ({"gb10": 0}, {}, 1, 1),
+        ({"gb10": 6}, {"parallel_instances": 3, "max_concurrent_requests": 1}, 0, 1),
+        ({"gb10x": 6}, {}, 0, 1),
+        ({"gb10": 6}, {"fallback": {**CHAT, "id": "e", "fallback": {}}}, 0, 1),
+    ],
+)
+def test_strict_makes_warnings_errors(
+    tmp_path: Path,
+    budgets: dict[str, int],
+    embedder: dict[str, Any],
+    plain: int,
+    strict: int,
+) -> None:
+    keys: dict[str, Any] = {
+        "chat_models": [CHAT],
+        "embedding_models": [
+            {"id": "e", "base_url": "http://gpu-b.lan", "gpu_group": "gb10", **embedder}
+        ],
+        "GPU_CONCURRENCY_BUDGETS": budgets,
+    }
+    assert checked(tmp_path, **keys).exit_code == plain
+    assert checked(tmp_path, "--strict", **keys).exit_code == strict
+    assert checked(tmp_path, "--strict", "--json", **keys).exit_code == strict
+
+
+def test_json_holds_what_the_tables_show(tmp_path: Path) -> None:
+    result = checked(
+        tmp_path,
+        "--json",
+        chat_models=[{**CHAT, "api_key": SECRET, "base_url": f"{CHAT['base_url']}?code=hidden1"}],
+        GPU_CONCURRENCY_BUDGETS={"gb10": 6, "gb11": 1},
+    )
+    told = json.loads(result.stdout)
+    assert told["ok"] is True
+    assert told["endpoints"]["chat@gpu-a.lan:8000"] == {
+        "id": "chat@gpu-a.lan:8000",
+        "model": "chat",
+        "base_url": "http://gpu-a.lan:8000/v1",
+        "gpu_group": "gb10",
+        "role": "chat",
+        "service_class": "interactive",
+        "floor": 1,
+        "ceiling": 32,
+        "slot_weight": 1,
+        "fallback_of": None,
+        "kind": "chat",
+        "model_key": "chat",
+        "engine": None,
+    }
+    assert told["groups"]["gb10"] == {
+        "name": "gb10",
+        "budget": 6,
+        "endpoints": ["chat@gpu-a.lan:8000"],
+        "reserved": 1,
+        "floors": 1,
+        "source": "file",
+    }
+    (warning,) = told["warnings"]
+    assert warning["code"] == "unused_budget"
+    assert warning["key"] == "GPU_CONCURRENCY_BUDGETS.gb11"
+    assert SECRET not in result.output
+    assert "hidden1" not in result.output
+
+
+def test_json_errors_are_json(tmp_path: Path) -> None:
+    result = checked(tmp_path, "--json", chat_models=[{**CHAT, "engine": SECRET}])
+    assert result.exit_code == 1
+    (error,) = json.loads(result.stdout)["errors"]
+    assert error["key"] == "chat_models[0].engine"
+    assert SECRET not in result.output
+
+
+def test_a_probe_that_fails_is_shown_and_fails_the_check(tmp_path: Path) -> None:
+    # Port 1 of loopback: nothing listens there.
+    chat = {**CHAT, "base_url": "http://127.0.0.1:1"}
+    result = checked(tmp_path, "--probe", chat_models=[chat])
+    assert result.exit_code == 1
+    assert "not reachable (" in result.stdout
+    as_json = checked(tmp_path, "--probe", "--json", chat_models=[chat])
+    (answer,) = json.loads(as_json.stdout)["probes"]
+    assert answer["endpoint"] == "chat@127.0.0.1:1"
+    assert answer["ok"] is False
+
+
+def test_the_schema_is_printed_without_any_file() -> None:
+    result = forebay("check", "--schema")
+    assert result.exit_code == 0
+    assert "GPU_CONCURRENCY_BUDGETS" in json.loads(result.stdout)["properties"]
+
+
+def test_every_command_has_help() -> None:
+    assert forebay("--help").exit_code == 0
+    for command in app.registered_commands:
+        assert forebay(command.name, "--help").exit_code == 0
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path: Path) -> None:
+    result = checked(tmp_path, chat_models=[{**CHAT, "id": "[red]llm[/red]"}])
+    assert "[red]llm[/red]@gpu-a.lan:8000" in result.stdout
+
+
+def test_the_installed_command_tells_its_version() -> None:
+    command = Path(sys.executable).with_name("forebay")
+    result = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("forebay 0.")
