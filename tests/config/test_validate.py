@@ -136,6 +136,16 @@ def test_a_number_in_quotes_is_a_number() -> None:
     assert config_of(LAB.replace('"gb10": 6', '"gb10": "6"')).budgets == {"gb10": 6}
 
 
+def test_a_whole_number_may_be_written_with_a_fraction_of_zero() -> None:
+    assert config_of(LAB.replace('"gb10": 6', '"gb10": 6.0')).budgets == {"gb10": 6}
+
+
+def test_an_api_prefix_has_one_form() -> None:
+    text = LAB.replace('"gpu_group"', '"api_prefix": " api//v3/ ", "gpu_group"')
+    text = text.replace(":8000/v1", ":8000")
+    assert config_of(text).chat_models[0].api_prefix == "/api/v3"
+
+
 def test_a_byte_order_mark_and_crlf_change_nothing() -> None:
     text = "\ufeff" + LAB.replace("\n", "\r\n")
     assert plan_from(text.encode(), file="f", environ={}).config == config_of(LAB)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
 from forebay.config import urls
 from forebay.config.problems import looks_like_key
 from forebay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Kind: TypeAlias = Literal["chat", "embedding", "rerank"]
 Engine: TypeAlias = Literal[
@@ -66,31 +69,20 @@ def _name(value: object) -> object:
 
 
 def _url(value: object) -> object:
-    text = _text(value)
-    urls.split_url(str(text))
+    text = str(_text(value))
+    _read(urls.split_url, text)
     return text
 
 
-def _url_or_value_error(value: object) -> object:
-    try:
-        return _url(value)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-
-
 def _api_prefix(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError('must be a text such as "/v1", or ""')  # noqa: TRY004 - see above
-    if looks_like_key(value):
-        raise ValueError('looks like an API key; keys belong in "api_key"')
-    path = "".join(f"/{segment}" for segment in value.strip().split("/") if segment)
+    return "" if value == "" else _read(urls.api_path, str(_text(value)))
+
+
+def _read(reader: Callable[[str], object], text: str) -> object:
     try:
-        urls.split_url(f"http://host{path}")
-    except ConfigError:
-        path = "?"
-    if "?" in path or "://" in value:
-        raise ValueError('must be a path such as "/v1", or ""')
-    return path
+        return reader(text)
+    except ConfigError as error:  # pydantic collects ValueErrors
+        raise ValueError(str(error)) from None
 
 
 def _secret(value: object) -> object:
@@ -130,7 +122,7 @@ Factor = Annotated[float, Field(ge=1), BeforeValidator(_number)]
 Flag = Annotated[bool, BeforeValidator(_folded)]
 Text = Annotated[str, BeforeValidator(_text)]
 Name = Annotated[str, BeforeValidator(_name)]
-Url = Annotated[str, BeforeValidator(_url_or_value_error)]
+Url = Annotated[str, BeforeValidator(_url)]
 ApiPrefix = Annotated[str, BeforeValidator(_api_prefix)]
 EngineName = Annotated[Engine, BeforeValidator(_folded)]
 Secret = Annotated[SecretStr, BeforeValidator(_secret)]

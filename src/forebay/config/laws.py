@@ -65,7 +65,7 @@ def settings_class(name: str) -> type[LawSettings]:
     Raises:
         KeyError: no law of that name is installed.
     """
-    (found,) = entry_points(group=ENTRY_POINTS, name=name) or (None,)
+    found = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
     if found is None:
         raise KeyError(name)
     loaded: type[LawSettings] = found.load()

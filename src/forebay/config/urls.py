@@ -122,6 +122,18 @@ def split_url(text: str) -> BaseUrl:
     return BaseUrl(scheme, hostname, port, _path(segments), "", query)
 
 
+def api_path(text: str) -> str:
+    """Bring an API prefix such as ``v1/`` to its one form: ``/v1``, or "" for none.
+
+    Raises:
+        ConfigError: it is not a path.
+    """
+    segments = _segments(text.strip())
+    if "://" in text or not _PATH.fullmatch(text.strip()) or {".", ".."} & set(segments):
+        raise ConfigError('must be a path such as "/v1", or ""')
+    return _path(segments)
+
+
 def normalise(text: str, *, api_prefix: str | None = None) -> BaseUrl:
     """Find out where the API behind a pasted URL lives.
 
