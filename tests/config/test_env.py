@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.config import InvalidConfig, plan_from
@@ -45,11 +45,13 @@ def test_variables_are_put_in(text: str, value: str) -> None:
     assert expanded(text, A="one", B="two", EMPTY="") == value
 
 
+@settings(deadline=None)
 @given(NO_DOLLAR)
 def test_texts_without_a_dollar_are_left_alone(text: str) -> None:
     assert expanded(text) == text
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_what_a_variable_holds_is_not_expanded_again(held: str) -> None:
     assert expanded("${A}", A=held) == held

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.config import InvalidConfig
@@ -54,11 +54,13 @@ def decorated(value: object, data: st.DataObject) -> str:
     return f"{begin}{','.join(items)}{last}{end}"
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_whatever_json_writes_is_read_back(value: object) -> None:
     assert read(json.dumps(value)) == value
 
 
+@settings(deadline=None)
 @given(VALUES, st.data())
 def test_comments_and_trailing_commas_change_no_value(value: object, data: st.DataObject) -> None:
     assert read(decorated(value, data)) == value

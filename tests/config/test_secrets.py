@@ -8,7 +8,7 @@ import string
 import traceback
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.config import Plan, plan_from
@@ -88,6 +88,7 @@ def told(text: str, environ: dict[str, str] | None = None) -> tuple[str, Plan | 
     return repr(plan) + "".join(map(str, plan.warnings)), plan
 
 
+@settings(deadline=None)
 @given(ISSUED, st.sampled_from(PLACES), st.sampled_from(["value", "list", "object", "name"]))
 def test_a_key_in_any_wrong_place_is_not_told(key: str, path: tuple[Any, ...], form: str) -> None:
     value: Any = {"list": [key], "object": {"x": key}}.get(form, key)
@@ -95,6 +96,7 @@ def test_a_key_in_any_wrong_place_is_not_told(key: str, path: tuple[Any, ...], f
     assert key not in told(json.dumps(config))[0]
 
 
+@settings(deadline=None)
 @given(OWN, st.sampled_from(PLACES), st.sampled_from(["value", "list", "object", "name"]))
 def test_a_key_that_also_stands_where_keys_stand_is_told_nowhere_in_an_error(
     key: str, path: tuple[Any, ...], form: str
@@ -105,6 +107,7 @@ def test_a_key_that_also_stands_where_keys_stand_is_told_nowhere_in_an_error(
     assert plan is not None or key not in text
 
 
+@settings(deadline=None)
 @given(OWN)
 def test_keys_of_the_right_places_are_in_no_plan(key: str) -> None:
     config = with_key(CONFIG, key)
@@ -117,6 +120,7 @@ def test_keys_of_the_right_places_are_in_no_plan(key: str) -> None:
     assert held.get_secret_value() == key
 
 
+@settings(deadline=None)
 @given(ISSUED, st.integers(0))
 def test_a_key_dropped_anywhere_in_the_text_is_not_told(key: str, offset: int) -> None:
     text = json.dumps(with_key(CONFIG, "unused"))
@@ -125,6 +129,7 @@ def test_a_key_dropped_anywhere_in_the_text_is_not_told(key: str, offset: int) -
     assert plan is not None or key not in shown
 
 
+@settings(deadline=None)
 @given(OWN, st.sampled_from(["http://{}@h/v1", "http://u:{}@h:x/v1", "http://h:x/v1?key={}"]))
 def test_a_key_inside_a_wrong_url_is_not_told(key: str, url: str) -> None:
     config = with_key(CONFIG, "unused")
@@ -132,6 +137,7 @@ def test_a_key_inside_a_wrong_url_is_not_told(key: str, url: str) -> None:
     assert key not in told(json.dumps(config))[0]
 
 
+@settings(deadline=None)
 @given(OWN)
 def test_a_key_in_the_query_of_a_url_is_not_told(key: str) -> None:
     config = with_key(CONFIG, "unused")
@@ -142,6 +148,7 @@ def test_a_key_in_the_query_of_a_url_is_not_told(key: str) -> None:
     assert key not in text
 
 
+@settings(deadline=None)
 @given(OWN, st.sampled_from(["apikey", "API_KEY", "token", "secret", "password", "authorization"]))
 def test_a_key_under_a_name_that_does_not_exist_is_not_told(key: str, name: str) -> None:
     config = with_key(CONFIG, "unused")
@@ -151,6 +158,7 @@ def test_a_key_under_a_name_that_does_not_exist_is_not_told(key: str, name: str)
     assert key not in text
 
 
+@settings(deadline=None)
 @given(OWN, st.sampled_from(PLACES))
 def test_a_key_from_a_variable_is_not_told(key: str, path: tuple[Any, ...]) -> None:
     config = placed(with_key(CONFIG, "${KEY}"), path, "${KEY}", as_name=False)

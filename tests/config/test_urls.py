@@ -3,7 +3,7 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from forebay.config.urls import BaseUrl, normalise
@@ -46,12 +46,14 @@ def normalised(text: str, api_prefix: str | None) -> BaseUrl:
         raise
 
 
+@settings(deadline=None)
 @given(pasted(), st.sampled_from([None, "", "/v1", "/api/v3"]))
 def test_what_was_normalised_stays_as_it_is(text: str, api_prefix: str | None) -> None:
     once = normalised(text, api_prefix)
     assert normalise(once.at(""), api_prefix=api_prefix) == once
 
 
+@settings(deadline=None)
 @given(pasted(), st.sampled_from([None, "", "/v1"]))
 def test_no_request_goes_to_a_doubled_slash_or_version(text: str, api_prefix: str | None) -> None:
     path = normalised(text, api_prefix).at("/embeddings").partition("?")[0].partition("://")[2]
@@ -208,6 +210,7 @@ def test_what_is_no_base_url_is_refused_with_the_reason(text: str, said: str) ->
     assert "pass" not in str(caught.value).replace("password", "")
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_base_url_or_refused(text: str) -> None:
     try:
