@@ -84,7 +84,7 @@ class AsyncLimiter:
         """The time, seconds, on the clock that tickets and deadlines use."""
         return self._loop.time()
 
-    def ticket(  # noqa: PLR0913 - all by name
+    def ticket(
         self,
         model: str,
         service_class: ServiceClass,

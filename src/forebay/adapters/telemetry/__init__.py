@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""What operators see: metrics and logs."""

@@ -1,0 +1,48 @@
+"""Structured logs: one line a record, ``time level logger message``; no secrets are ever logged."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from forebay.core.admission import Observer
+
+if TYPE_CHECKING:
+    from forebay.core.breaker import Change
+    from forebay.core.model import Decision, Endpoint
+
+_log = logging.getLogger("forebay")
+
+
+def configure(level: str) -> None:
+    """Log to standard error from `level` (debug, info, warning, error) on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S%z")
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+class LogObserver(Observer):
+    """Logs what changes, with its reason."""
+
+    def limit_changed(self, endpoint: Endpoint, decision: Decision, now: float) -> None:
+        """Limits move often; that is for debugging."""
+        del now
+        _log.debug("limit endpoint=%s limit=%d %s", endpoint.id, decision.limit, decision.reason)
+
+    def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
+        """A breaker's opening is a warning, its closing is news."""
+        del now
+        level = logging.INFO if change.after == "closed" else logging.WARNING
+        _log.log(
+            level,
+            "breaker endpoint=%s %s->%s %s",
+            endpoint.id,
+            change.before,
+            change.after,
+            change.reason,
+        )

@@ -1,0 +1,183 @@
+"""Prometheus metrics. Names begin with ``forebay_``; labels come from the configuration only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from forebay.core.admission import Observer
+from forebay.core.breaker import BreakerState
+from forebay.core.model import TimingKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client import Metric
+
+    from forebay.core.admission import Admission
+    from forebay.core.breaker import Change
+    from forebay.core.model import Decision, Ending, Endpoint, Ticket
+
+_OUTPUT_TOKEN = TimingKind.OUTPUT_TOKEN
+_QUEUE_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+_FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 30, 60)
+_OUTPUT_TOKEN_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.2, 0.4, 1)
+_STATES = tuple(BreakerState)
+
+
+class Metrics(Observer):
+    """Counts what happens; what *is* (in flight, limits) is read from admission when scraped.
+
+    Args:
+        clock: the loop's clock, which admission runs on.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.registry = CollectorRegistry()
+        self._clock = clock
+        of_model = ["model", "class"]
+        of_endpoint = ["model", "endpoint", "gpu_group"]
+        self._requests = Counter(
+            "forebay_requests",
+            "Requests that were admitted, by how they ended",
+            [*of_endpoint, "outcome"],
+            registry=self.registry,
+        )
+        self._rejections = Counter(
+            "forebay_rejections",
+            "Requests that were not admitted, by why",
+            [*of_model, "reason"],
+            registry=self.registry,
+        )
+        self._limit_changes = Counter(
+            "forebay_limit_changes",
+            "Moves of in-flight limits, by why",
+            [*of_endpoint, "reason"],
+            registry=self.registry,
+        )
+        self._breaker_changes = Counter(
+            "forebay_breaker_changes",
+            "Changes of a breaker's state",
+            [*of_endpoint, "to"],
+            registry=self.registry,
+        )
+        self._queue_s = Histogram(
+            "forebay_queue_seconds",
+            "Time that admitted requests waited",
+            of_model,
+            buckets=_QUEUE_BUCKETS,
+            registry=self.registry,
+        )
+        self._first_token_s = Histogram(
+            "forebay_first_token_seconds",
+            "Time from sending a streaming request to its first event",
+            of_endpoint,
+            buckets=_FIRST_TOKEN_BUCKETS,
+            registry=self.registry,
+        )
+        self._output_token_s = Histogram(
+            "forebay_output_token_seconds",
+            "Time for each output token after the first",
+            of_endpoint,
+            buckets=_OUTPUT_TOKEN_BUCKETS,
+            registry=self.registry,
+        )
+        # Finding a child by its labels costs more than counting, so each is found once.
+        self._children: dict[tuple[object, ...], Counter | Histogram] = {}
+
+    def watch(self, admission: Admission) -> None:
+        """Show what `admission` holds, whenever somebody looks."""
+        self.registry.register(_State(admission, self._clock))
+
+    def admitted(self, ticket: Ticket, queued_s: float) -> None:
+        """A request has got its slot."""
+        key = (ticket.model, ticket.service_class)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._queue_s.labels(*key)
+        child.observe(queued_s)  # type: ignore[union-attr]
+
+    def rejected(self, ticket: Ticket | None, reason: str) -> None:
+        """A request was refused; without a ticket it did not even ask."""
+        model, service_class = (ticket.model, ticket.service_class) if ticket else ("", "")
+        self._rejections.labels(model, service_class, reason).inc()
+
+    def first_token(self, endpoint: Endpoint, seconds: float) -> None:
+        """A stream's first event has come."""
+        key = (endpoint.id, "first_token")
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._first_token_s.labels(*_labels(endpoint))
+        child.observe(seconds)  # type: ignore[union-attr]
+
+    def ended(self, endpoint: Endpoint, ending: Ending) -> None:
+        """An admitted request has ended."""
+        key = (endpoint.id, ending.outcome)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._requests.labels(*_labels(endpoint), ending.outcome)
+        child.inc()  # type: ignore[union-attr]
+        for timing in ending.timings:
+            if timing.kind is _OUTPUT_TOKEN:
+                self._output_token_s.labels(*_labels(endpoint)).observe(timing.seconds)
+
+    def limit_changed(self, endpoint: Endpoint, decision: Decision, now: float) -> None:
+        """Count a move of a limit, by the stable part of its reason."""
+        del now
+        code = decision.reason.partition(":")[0]
+        self._limit_changes.labels(*_labels(endpoint), code).inc()
+
+    def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
+        """Count a breaker's change of state."""
+        del now
+        self._breaker_changes.labels(*_labels(endpoint), change.after).inc()
+
+
+class _State(Collector):
+    """Gauges that are read from admission at the moment of a scrape."""
+
+    def __init__(self, admission: Admission, clock: Callable[[], float]) -> None:
+        self._admission = admission
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        of_member = ["model", "endpoint", "gpu_group", "class"]
+        inflight = GaugeMetricFamily("forebay_inflight", "Slots in use", labels=of_member)
+        limit = GaugeMetricFamily(
+            "forebay_limit", "In-flight limit of an endpoint", labels=of_member[:3]
+        )
+        state = GaugeMetricFamily(
+            "forebay_breaker_state", "1 for the state it is in", labels=[*of_member[:3], "state"]
+        )
+        now = self._clock()
+        for each in self._admission.states.values():
+            labels = _labels(each.endpoint)
+            for member in each.members:
+                inflight.add_metric([*labels, member.service_class], member.inflight)
+            limit.add_metric(labels, each.limit)
+            current = each.breaker.state(now)
+            for name in _STATES:
+                state.add_metric([*labels, name], float(current is name))
+        yield from (inflight, limit, state, self._queued(), self._budgets())
+
+    def _queued(self) -> Metric:
+        queued = GaugeMetricFamily(
+            "forebay_queued", "Requests that wait", labels=["model", "class"]
+        )
+        for (model, service_class), queue in self._admission.queues.items():
+            queued.add_metric([model, service_class], len(queue))
+        return queued
+
+    def _budgets(self) -> Metric:
+        budget = GaugeMetricFamily("forebay_budget", "Joint budget of a GPU", labels=["gpu_group"])
+        for room in self._admission.rooms.values():
+            if room.budget is not None:
+                budget.add_metric([room.name], room.budget)
+        return budget
+
+
+def _labels(endpoint: Endpoint) -> tuple[str, str, str]:
+    return (endpoint.model, endpoint.id, endpoint.gpu_group)

@@ -1,0 +1,101 @@
+"""Everything that is not the data plane: health, metrics, status, the list of models."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from forebay.gateway.models import model_list
+from forebay.gateway.refusal import Refused
+from forebay.gateway.status import status
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from forebay.gateway.deployment import Deployment
+    from forebay.gateway.keys import Keys
+
+
+def admin_app(deployment: Deployment, keys: Keys) -> Starlette:
+    """The admin pages as an ASGI application."""
+    pages = Admin(deployment, keys)
+    return Starlette(
+        routes=[
+            Route("/healthz", pages.healthz),
+            Route("/readyz", pages.readyz),
+            Route("/metrics", pages.metrics),
+            Route("/forebay/status", pages.status),
+            Route("/v1/models", pages.models),
+            Route("/v1/models/{model:path}", pages.model),
+        ],
+        exception_handlers={404: _not_found, 405: _not_found, Refused: _refused},
+    )
+
+
+class Admin:
+    """The pages."""
+
+    def __init__(self, deployment: Deployment, keys: Keys) -> None:
+        self._deployment = deployment
+        self._keys = keys
+
+    async def healthz(self, request: Request) -> Response:
+        """The process is alive. Open to everybody."""
+        del request
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Some endpoint takes requests. Open to everybody."""
+        del request
+        now = asyncio.get_running_loop().time()
+        states = self._deployment.limiter.admission.states.values()
+        broken = sorted(state.endpoint.id for state in states if state.broken(now))
+        ready = len(broken) < len(states)
+        code = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return JSONResponse({"ready": ready, "unavailable": broken}, code)
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus metrics."""
+        self._keys.admin(request.headers.raw)
+        return Response(
+            generate_latest(self._deployment.metrics.registry), media_type=CONTENT_TYPE_LATEST
+        )
+
+    async def status(self, request: Request) -> Response:
+        """Groups, endpoints, models and configuration, at one instant."""
+        self._keys.admin(request.headers.raw)
+        return JSONResponse(status(self._deployment, asyncio.get_running_loop().time()))
+
+    async def models(self, request: Request) -> Response:
+        """Every model once, as OpenAI lists them."""
+        self._keys.caller(request.headers.raw)
+        return JSONResponse(await model_list(self._deployment))
+
+    async def model(self, request: Request) -> Response:
+        """One model."""
+        self._keys.caller(request.headers.raw)
+        wanted = request.path_params["model"]
+        listed = await model_list(self._deployment)
+        for entry in listed["data"]:
+            if entry["id"] == wanted:
+                return JSONResponse(entry)
+        raise Refused(404, f"the model {wanted!r} is not configured", code="model_not_found")
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    status_code = getattr(error, "status_code", 404)
+    what = "no such page" if status_code == HTTPStatus.NOT_FOUND else "this method is not allowed"
+    refused = Refused(status_code, f"{request.method} {request.url.path}: {what}", code="not_found")
+    return await _refused(request, refused)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, Refused)  # noqa: S101 - registered for nothing else
+    return Response(error.body, error.status, media_type="application/json")

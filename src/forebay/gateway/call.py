@@ -1,0 +1,106 @@
+"""One request on its way through the gateway: who waits for it, until when, and what it is."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.adapters.telemetry.metrics import Metrics
+    from forebay.config.settings import TimeoutSettings
+    from forebay.gateway.keepalive import KeepAlive
+    from forebay.gateway.look import Look
+    from forebay.gateway.message import Headers, Request, Responder
+    from forebay.gateway.target import Target
+
+
+class Call:
+    """The request, the client, and the time that is left.
+
+    Args:
+        request: as it came.
+        responder: answers it.
+        look: what its body says.
+        body: what goes to the endpoint: as it came, or with gzip undone.
+        request_id: names it in logs, here and at the endpoint.
+        id_was_sent: the client chose `request_id`, so it gets that one back.
+        deadline: when it must have been answered, on `clock`.
+        deadline_is_default: the client set no time of its own.
+        settings: time-outs.
+        metrics: counts it.
+    """
+
+    __slots__ = (
+        "body",
+        "clock",
+        "deadline",
+        "deadline_is_default",
+        "id_was_sent",
+        "keepalive",
+        "look",
+        "method",
+        "metrics",
+        "request",
+        "request_id",
+        "responder",
+        "settings",
+    )
+
+    def __init__(  # noqa: PLR0913 - one place where all that a request is comes together, by name
+        self,
+        *,
+        request: Request,
+        responder: Responder,
+        look: Look,
+        body: bytes,
+        request_id: bytes,
+        id_was_sent: bool,
+        deadline: float,
+        deadline_is_default: bool,
+        settings: TimeoutSettings,
+        metrics: Metrics,
+    ) -> None:
+        self.request = request
+        self.responder = responder
+        self.look = look
+        self.body = body
+        self.method = request.method.encode()
+        self.request_id = request_id
+        self.id_was_sent = id_was_sent
+        self.deadline = deadline
+        self.deadline_is_default = deadline_is_default
+        self.settings = settings
+        self.metrics = metrics
+        self.keepalive: KeepAlive | None = None
+        self.clock: Callable[[], float] = asyncio.get_running_loop().time
+
+    @staticmethod
+    def wall_clock() -> datetime:
+        """The date that ``Retry-After`` dates are compared with."""
+        return datetime.now(UTC)
+
+    def own_headers(self, endpoint_id: str | None = None, queued_s: float = 0.0) -> Headers:
+        """The gateway's own headers of an answer."""
+        own = [(b"x-request-id", self.request_id)]
+        if endpoint_id is not None:
+            own.append((b"x-forebay-endpoint", endpoint_id.encode()))
+            own.append((b"x-forebay-queued-ms", b"%d" % (queued_s * 1000)))
+        return own
+
+    def first_token(self, target: Target, seconds: float) -> None:
+        """The first event of a stream has come, `seconds` after the request was sent."""
+        self.metrics.first_token(target.endpoint, seconds)
+
+    async def stop_keepalive(self) -> None:
+        """From here on the response is the exchange's alone."""
+        if self.keepalive is not None:
+            keepalive, self.keepalive = self.keepalive, None
+            await keepalive.stop()
+
+    def drop_keepalive(self) -> None:
+        """Stop it without waiting; nothing more is sent to this client."""
+        if self.keepalive is not None:
+            self.keepalive.cancel()

@@ -1,0 +1,169 @@
+"""A running deployment: what a plan becomes once it has an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import resource
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from forebay.adapters.engines import registry
+from forebay.adapters.engines.http import HttpFetch, scrape_session
+from forebay.adapters.engines.scraper import Scraper
+from forebay.adapters.telemetry.log import LogObserver
+from forebay.adapters.telemetry.metrics import Metrics
+from forebay.adapters.upstream import Upstream, UpstreamSettings
+from forebay.core.admission import Observer
+from forebay.core.breaker import BreakerSettings
+from forebay.core.build import build
+from forebay.core.queue import QueueBounds
+from forebay.drivers.aio import AsyncLimiter
+from forebay.gateway.target import Target
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from forebay.config.plan import Plan, PlannedEndpoint
+    from forebay.core.admission import Admission
+    from forebay.core.breaker import Change
+    from forebay.core.model import Decision, Endpoint, ServiceClass
+
+_log = logging.getLogger(__name__)
+
+# Descriptors that a process needs beside its connections.
+_OTHER_FILES = 100
+
+
+class Deployment:
+    """Endpoints, their clients and scrapers, and the admission over them. Belongs to one loop.
+
+    Use it as an async context manager; leaving it closes every connection.
+
+    Args:
+        plan: the configuration.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.settings = plan.config.forebay
+        loop = asyncio.get_running_loop()
+        self.metrics = Metrics(loop.time)
+        self.limiter = AsyncLimiter(
+            admission_of(plan, random.Random(), _Both(self.metrics, LogObserver())),  # noqa: S311
+            loop,
+        )
+        self.metrics.watch(self.limiter.admission)
+        self.targets: dict[str, Target] = {}
+        self._stack = AsyncExitStack()
+        self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._classes = {
+            planned.endpoint.model: planned.endpoint.service_class for planned in _serving(plan)
+        }
+
+    async def __aenter__(self) -> Self:
+        session = await self._stack.enter_async_context(scrape_session())
+        for planned in _serving(self.plan):
+            self.targets[planned.endpoint.id] = self._target(planned, session)
+        self._warn_of_few_files()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.limiter.close()
+        await self._stack.aclose()
+
+    def service_class(self, model: str) -> ServiceClass:
+        """The class of the requests to `model` that do not ask for another."""
+        return self._classes[model]
+
+    def config_status(self) -> dict[str, str | None]:
+        """Where the configuration came from, and since when it holds."""
+        return {"path": self.plan.file, "loaded_at": self._loaded_at, "reload_error": None}
+
+    def _target(self, planned: PlannedEndpoint, session: aiohttp.ClientSession) -> Target:
+        endpoint = planned.endpoint
+        key = planned.api_key.get_secret_value() if planned.api_key else None
+        upstream = Upstream(
+            endpoint.base_url,
+            UpstreamSettings(connect_timeout_s=self.settings.timeouts.connect_s),
+        )
+        name = planned.engine
+        engines = registry.engines() if name is None else (registry.engine(name),)
+        fetch = HttpFetch(session, api_key=key)
+        scraper = Scraper(
+            root=planned.url.root,
+            model=endpoint.model,
+            fetch=fetch,
+            engines=engines,
+            on_signal=partial(self.limiter.signal, endpoint.id),
+            rng=random.Random(),  # noqa: S311 - it spreads reads, no more
+            metrics_url=planned.metrics_url,
+            interval_s=self.settings.scrape_interval_s,
+            clock=asyncio.get_running_loop().time,
+        )
+        self._stack.push_async_callback(upstream.aclose)
+        self._stack.push_async_callback(scraper.aclose)
+        scraper.start()
+        return Target.make(planned, upstream, scraper, fetch)
+
+    def _warn_of_few_files(self) -> None:
+        """Each request needs a descriptor towards its client, and one towards its endpoint."""
+        needed = 2 * sum(p.endpoint.ceiling for p in _serving(self.plan)) + _OTHER_FILES
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < needed and soft < hard:
+            soft = min(needed, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < needed:
+            _log.warning(
+                "the limit of open files is %d, but %d may be needed; raise it (ulimit -n)",
+                soft,
+                needed,
+            )
+
+
+def admission_of(plan: Plan, rng: random.Random, observer: Observer) -> Admission:
+    """The admission that a plan describes."""
+    config, own = plan.config, plan.config.forebay
+    return build(
+        [planned.endpoint for planned in _serving(plan)],
+        {name: group.budget for name, group in plan.groups.items() if group.budget is not None},
+        law=lambda endpoint: plan.law.build(endpoint, config),
+        rng=rng,
+        breaker=BreakerSettings(
+            enabled=config.circuit_breaker,
+            fail_threshold=config.breaker_fail_threshold,
+            base_cooldown_s=config.breaker_base_cooldown_s,
+            max_cooldown_s=config.breaker_max_cooldown_s,
+            backoff_factor=config.breaker_backoff_factor,
+            probe_timeout_s=own.timeouts.probe_s,
+            reset_after_requests=own.breaker.reset_after_requests,
+            reset_after_s=own.breaker.reset_after_s,
+            ramp_double_s=own.breaker.ramp_double_s,
+        ),
+        bounds=QueueBounds(own.queue.max_requests, own.queue.max_bytes),
+        max_overtakes=own.max_overtakes,
+        observer=observer,
+    )
+
+
+def _serving(plan: Plan) -> list[PlannedEndpoint]:
+    """The endpoints that requests go to; fallbacks are not used yet."""
+    return [planned for planned in plan.endpoints if planned.endpoint.fallback_of is None]
+
+
+class _Both(Observer):
+    """Tells several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def limit_changed(self, endpoint: Endpoint, decision: Decision, now: float) -> None:
+        for observer in self._observers:
+            observer.limit_changed(endpoint, decision, now)
+
+    def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
+        for observer in self._observers:
+            observer.breaker_changed(endpoint, change, now)

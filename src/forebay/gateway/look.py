@@ -1,0 +1,117 @@
+"""What a request says about itself: its model, whether it streams, its class, its size.
+
+Only the fields that are needed are decoded; the body itself goes on as it came.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+import msgspec
+
+from forebay.gateway.refusal import Refused
+
+if TYPE_CHECKING:
+    from forebay.gateway.message import Request
+
+_JSON_START = (b"{", b" ", b"\n", b"\r", b"\t", b"[")
+_BOUNDARY = re.compile(rb'boundary="?([^";,\s]+)', re.IGNORECASE)
+_MODEL_PART = re.compile(
+    rb'content-disposition:[^\r\n]*\bname="?model"?[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n([^\r\n]*)',
+    re.IGNORECASE,
+)
+_GZIP = zlib.MAX_WBITS | 16
+
+
+class Look(msgspec.Struct, frozen=True):
+    """The fields of a request's body that decide how it is treated."""
+
+    model: str | None = None
+    stream: bool | None = None
+    service_tier: str | None = None
+
+
+_decoder = msgspec.json.Decoder(Look)
+
+
+def look_at(request: Request) -> Look:
+    """Read what matters from a request's body, form or query.
+
+    Raises:
+        Refused: the body is not what it claims to be.
+    """
+    if request.body:
+        kind = request.header(b"content-type") or b""
+        if kind.lower().startswith(b"multipart/"):
+            return _look_at_form(request.body, kind)
+        return _look_at_json(request.body)
+    return Look(model=_from_query(request.query))
+
+
+def decoded(request: Request, limit: int) -> bytes | None:
+    """The body with its gzip undone; None when it has none.
+
+    Raises:
+        Refused: broken gzip, more than `limit` bytes, or another encoding.
+    """
+    encoding = request.header(b"content-encoding")
+    if encoding is None or encoding.strip().lower() in {b"", b"identity"}:
+        return None
+    if encoding.strip().lower() not in {b"gzip", b"x-gzip"}:
+        raise Refused(
+            415,
+            f"content-encoding {encoding.decode('latin-1')!r} is not supported; use gzip or none",
+            code="unsupported_encoding",
+        )
+    unpacker = zlib.decompressobj(wbits=_GZIP)
+    try:
+        body = unpacker.decompress(request.body, limit + 1)
+    except zlib.error:
+        raise Refused(400, "the body is not valid gzip", code="invalid_gzip") from None
+    if len(body) > limit:
+        raise too_large(limit)
+    if not unpacker.eof:
+        raise Refused(400, "the gzip body is cut short", code="invalid_gzip")
+    return body
+
+
+def too_large(limit: int) -> Refused:
+    """The refusal of a body over the limit."""
+    return Refused(413, f"the request body is over the limit of {limit} bytes", code="too_large")
+
+
+def _look_at_json(body: bytes) -> Look:
+    try:
+        # What is skipped is not checked for UTF-8 by the decoder; the endpoint would choke on it.
+        if not body.isascii():
+            body.decode()
+        return _decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise Refused(400, f"the request body is wrong: {error}", code="invalid_body") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(
+            400, f"the request body is not valid JSON: {error}", code="invalid_json"
+        ) from None
+
+
+def _look_at_form(body: bytes, content_type: bytes) -> Look:
+    boundary = _BOUNDARY.search(content_type)
+    if boundary is None:
+        raise Refused(400, "the multipart body has no boundary", code="invalid_form")
+    for part in body.split(b"--" + boundary[1]):
+        found = _MODEL_PART.match(part.lstrip(b"\r\n")[:1024])
+        if found:
+            return Look(model=found[1].decode("utf-8", "replace").strip())
+    return Look()
+
+
+def _from_query(query: bytes) -> str | None:
+    if not query:
+        return None
+    try:
+        return parse_qs(query.decode("ascii")).get("model", [None])[0]
+    except (UnicodeDecodeError, ValueError):
+        return None

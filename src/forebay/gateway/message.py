@@ -1,0 +1,61 @@
+"""A request and the way to answer it, as the proxy sees them: no ASGI here, nor any other front."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, whole.
+
+    Args:
+        method: e.g. ``POST``.
+        path: without the query, e.g. ``b"/v1/chat/completions"``.
+        query: what follows the question mark, perhaps empty.
+        headers: in order; names in lower case.
+        body: as sent.
+    """
+
+    method: str
+    path: bytes
+    query: bytes
+    headers: Headers
+    body: bytes
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of that (lower-case) name."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+
+class Responder(Protocol):
+    """Answers one request. A write returns when the client has room for more.
+
+    Attributes:
+        started: whether a status has been sent, so that another one is not possible any more.
+        event_stream: whether what was started is a stream of server-sent events.
+    """
+
+    started: bool
+    event_stream: bool
+
+    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Send status and headers."""
+
+    async def write(self, piece: bytes) -> None:
+        """Send a piece of the body."""
+
+    async def end(self, piece: bytes = b"") -> None:
+        """Send the last piece, and the end."""
+
+    def cut(self) -> None:
+        """Let the client see that the body is not whole."""

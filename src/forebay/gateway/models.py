@@ -1,0 +1,42 @@
+"""``/v1/models``: every configured model once, with what its server says of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from forebay.adapters.engines.reply import as_dict, as_list
+from forebay.errors import ScrapeFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forebay.gateway.deployment import Deployment
+    from forebay.gateway.target import Target
+
+_CREATED = 0  # unknown, in the field that OpenAI's clients require
+
+
+async def model_list(deployment: Deployment) -> dict[str, Any]:
+    """The merged list. A server that does not answer costs its details, not its model."""
+    described = await asyncio.gather(*(_described(t) for t in deployment.targets.values()))
+    merged: dict[str, Any] = {}
+    for target, details in zip(deployment.targets.values(), described, strict=True):
+        merged.setdefault(target.endpoint.model, {}).update(details)
+    return {
+        "object": "list",
+        "data": [
+            {"created": _CREATED, "owned_by": "forebay", **details, "id": model, "object": "model"}
+            for model, details in merged.items()
+        ],
+    }
+
+
+async def _described(target: Target) -> Mapping[str, Any]:
+    try:
+        reply = await target.fetch(target.models_url)
+    except ScrapeFailed:
+        return {}
+    entries = [as_dict(entry) for entry in as_list(as_dict(reply.json()).get("data"))]
+    named = [entry for entry in entries if entry.get("id") == target.endpoint.model]
+    return named[0] if named else {}

@@ -1,0 +1,214 @@
+"""The data plane: everything under ``/v1/``, governed by the model that it names.
+
+A request passes through here once: look at it, ask for a slot, exchange with the endpoint, settle
+the slot. Settling is tied to the way out of one `try`, so that no ending can leave it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import count
+from math import isfinite
+from os import urandom
+from typing import TYPE_CHECKING
+
+from forebay.core.model import Ending, Outcome, ServiceClass
+from forebay.errors import Rejected
+from forebay.gateway.call import Call
+from forebay.gateway.exchange import Exchange, Failed
+from forebay.gateway.keepalive import KeepAlive
+from forebay.gateway.look import decoded, look_at
+from forebay.gateway.refusal import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forebay.drivers.aio import Lease
+    from forebay.gateway.deployment import Deployment
+    from forebay.gateway.keys import Caller
+    from forebay.gateway.look import Look
+    from forebay.gateway.message import Request, Responder
+
+_log = logging.getLogger(__name__)
+
+_INTERACTIVE, _BEST_EFFORT = ServiceClass.INTERACTIVE, ServiceClass.BEST_EFFORT
+_CANCELLED = Ending(Outcome.CANCELLED)
+_PRIORITIES = {
+    b"interactive": _INTERACTIVE,
+    b"best-effort": _BEST_EFFORT,
+    b"best_effort": _BEST_EFFORT,
+}
+
+
+class Proxy:
+    """Handles the requests of the data plane.
+
+    Args:
+        deployment: the endpoints and their admission.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._settings = deployment.settings
+        self._loop = asyncio.get_running_loop()
+        self._id_prefix = urandom(6).hex()
+        self._id_count = count(1)
+
+    async def handle(self, request: Request, responder: Responder, caller: Caller) -> None:
+        """Answer one request. Every refusal and failure becomes an answer."""
+        sent_id = request.header(b"x-request-id")
+        request_id = sent_id or f"{self._id_prefix}-{next(self._id_count)}".encode()
+        try:
+            call = self._call(request, responder, request_id, id_was_sent=sent_id is not None)
+            service_class = self._service_class(call, caller)
+        except Refused as refused:
+            self._deployment.metrics.rejected(None, refused.code)
+            await refused.answer(responder, [(b"x-request-id", request_id)])
+            return
+        try:
+            await self._admit(call, service_class)
+        finally:
+            call.drop_keepalive()
+
+    async def _admit(self, call: Call, service_class: ServiceClass) -> None:
+        """Wait for a slot, use it, and give it back."""
+        deployment, model = self._deployment, call.look.model
+        assert model is not None  # noqa: S101 - `_call` has refused it
+        if call.look.stream and self._settings.sse_keepalive_s:
+            call.keepalive = KeepAlive(
+                call.responder, call.own_headers(), self._settings.sse_keepalive_s
+            )
+        now = self._loop.time()
+        ticket = deployment.limiter.ticket(
+            model, service_class, timeout_s=call.deadline - now, size_bytes=len(call.body)
+        )
+        try:
+            lease = await deployment.limiter.slot(ticket)
+        except Rejected as rejected:
+            deployment.metrics.rejected(ticket, rejected.reason)
+            await self._refuse(call, Refused.of(rejected))
+            return
+        deployment.metrics.admitted(ticket, lease.queued_s)
+        await self._serve(call, lease)
+
+    async def _serve(self, call: Call, lease: Lease) -> None:
+        """Use the slot and give it back, whatever happens."""
+        ending = _CANCELLED  # unless something else turns out
+        refused: Refused | None = None
+        target = self._deployment.targets[lease.endpoint.id]
+        try:
+            ending = await Exchange(call, target, lease).run()
+        except Failed as failed:
+            ending, refused = failed.ending, failed.refused
+            _log.warning("%s: %s", call.request_id.decode("latin-1"), refused)
+        except Exception:  # noqa: BLE001 - whatever it is, the slot comes back and the client hears
+            # Our own fault; it must not count against the endpoint, nor leak the slot.
+            _log.exception("%s: cannot be served", call.request_id.decode("latin-1"))
+            refused = Refused(500, "the gateway failed; its log says how", code="internal_error")
+        finally:
+            # Before the client is told: one that asks again at once must find the slot free.
+            lease.settle(ending)
+            self._deployment.metrics.ended(lease.endpoint, ending)
+        if refused is not None:
+            await self._refuse(call, refused)
+
+    async def _refuse(self, call: Call, refused: Refused) -> None:
+        await call.stop_keepalive()
+        await refused.answer(call.responder, call.own_headers())
+
+    # -- what a request asks for -----------------------------------------------------------------
+
+    def _call(
+        self, request: Request, responder: Responder, request_id: bytes, *, id_was_sent: bool
+    ) -> Call:
+        body = decoded(request, self._settings.body_limit_bytes)
+        if body is not None:
+            original, request.body = request.body, body
+            look = look_at(request)
+            request.body = original
+        else:
+            look, body = look_at(request), request.body
+        look = self._named(look)
+        timeout_s = self._timeout_s(request)
+        default_s = self._settings.timeouts.request_s
+        return Call(
+            request=request,
+            responder=responder,
+            look=look,
+            body=body,
+            request_id=request_id,
+            id_was_sent=id_was_sent,
+            deadline=self._loop.time() + (default_s if timeout_s is None else timeout_s),
+            deadline_is_default=timeout_s is None,
+            settings=self._settings.timeouts,
+            metrics=self._deployment.metrics,
+        )
+
+    def _named(self, look: Look) -> Look:
+        """The look with a model that is served here.
+
+        Raises:
+            Refused: no model is named, or one that is not served.
+        """
+        models = self._deployment.plan.models
+        if look.model is None:
+            raise Refused(
+                400, f"name a model; configured: {_list(models)}", code="no_model", param="model"
+            )
+        if look.model not in models:
+            raise Refused(
+                404,
+                f"the model {look.model!r} is not configured; configured: {_list(models)}",
+                code="model_not_found",
+                param="model",
+            )
+        return look
+
+    @staticmethod
+    def _timeout_s(request: Request) -> float | None:
+        text = request.header(b"x-request-timeout")
+        if text is None:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not (isfinite(seconds) and seconds > 0):
+            raise Refused(
+                400,
+                f"x-request-timeout is {text.decode('latin-1')!r}; give seconds above 0",
+                code="invalid_timeout",
+                param="x-request-timeout",
+            )
+        return seconds
+
+    def _service_class(self, call: Call, caller: Caller) -> ServiceClass:
+        """The class that the request asks for, as far as it may."""
+        assert call.look.model is not None  # noqa: S101 - `_named` has seen to it
+        own = self._deployment.service_class(call.look.model)
+        header = call.request.header(b"x-forebay-priority")
+        if header is not None:
+            asked = _PRIORITIES.get(header.strip().lower())
+            if asked is None:
+                raise Refused(
+                    400,
+                    f"x-forebay-priority is {header.decode('latin-1')!r}; "
+                    "give 'interactive' or 'best-effort'",
+                    code="invalid_priority",
+                    param="x-forebay-priority",
+                )
+        else:
+            asked = _BEST_EFFORT if call.look.service_tier == "flex" else own
+        if asked is _INTERACTIVE and own is _BEST_EFFORT and not caller.may_raise:
+            raise Refused(
+                403,
+                f"{call.look.model!r} is best-effort, and this caller may not raise its requests",
+                code="may_not_raise",
+                param="x-forebay-priority",
+            )
+        return asked
+
+
+def _list(models: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(models))

@@ -1,0 +1,109 @@
+"""Refusals: what a client is told when it gets no answer from an endpoint.
+
+The body has the shape of OpenAI's errors, so that every OpenAI client can read it.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forebay.core.model import Reason
+
+if TYPE_CHECKING:
+    from forebay.errors import Rejected
+    from forebay.gateway.message import Headers, Responder
+
+_STATUS = {
+    Reason.QUEUE_FULL: 429,
+    Reason.DEADLINE: 504,
+    Reason.UNKNOWN_MODEL: 404,
+}
+_BUSY = 503
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """Ends the handling of a request with an error for its client.
+
+    Args:
+        status: of the HTTP response.
+        message: for people.
+        code: short and stable, for programs.
+        param: the part of the request that is wrong, if it is one.
+        retry_after_s: when to try again, if that makes sense.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    @classmethod
+    def of(cls, rejected: Rejected) -> Refused:
+        """The answer to a request that was not admitted."""
+        status = _STATUS.get(Reason(rejected.reason), _BUSY)
+        retry_after_s = rejected.retry_after_s
+        if retry_after_s is None and status in {429, _BUSY}:
+            retry_after_s = 1
+        return cls(status, str(rejected), code=rejected.reason, retry_after_s=retry_after_s)
+
+    @property
+    def body(self) -> bytes:
+        """The JSON that says so."""
+        return msgspec.json.encode(
+            {
+                "error": {
+                    "message": str(self),
+                    "type": _type(self.status),
+                    "param": self.param,
+                    "code": self.code,
+                }
+            }
+        )
+
+    async def answer(self, responder: Responder, own: Headers) -> None:
+        """Send it: as a response; as an event if a stream has begun; else cut what has begun."""
+        body = self.body
+        if responder.started:
+            if responder.event_stream:
+                # The blank line ends an event that was cut short, if one was.
+                await responder.end(b"\n\ndata: " + body + b"\n\n")
+            else:
+                responder.cut()
+            return
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *own,
+        ]
+        if self.retry_after_s is not None:
+            headers.append((b"retry-after", str(max(1, ceil(self.retry_after_s))).encode()))
+        if self.status == 413:  # noqa: PLR2004 - the rest of the body is not read
+            headers.append((b"connection", b"close"))
+        await responder.start(self.status, headers)
+        await responder.end(body)
+
+
+def _type(status: int) -> str:
+    """OpenAI's name for a kind of error."""
+    names = {
+        401: "authentication_error",
+        403: "permission_error",
+        404: "not_found_error",
+        429: "rate_limit_error",
+    }
+    if status in names:
+        return names[status]
+    return "invalid_request_error" if status < 500 else "server_error"  # noqa: PLR2004

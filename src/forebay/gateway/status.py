@@ -1,0 +1,109 @@
+"""``/forebay/status``: what is so at one instant, as plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay.config.plan import PlannedGroup
+    from forebay.core.endpoint import EndpointState
+    from forebay.core.model import Signal
+    from forebay.gateway.deployment import Deployment
+
+Json = dict[str, Any]
+
+
+def status(deployment: Deployment, now: float) -> Json:
+    """Everything, read in one go: the members' in-flight counts add up to their group's."""
+    states = deployment.limiter.admission.states
+    return {
+        "groups": {
+            name: _group(group, [states[e] for e in group.endpoints if e in states])
+            for name, group in deployment.plan.groups.items()
+        },
+        "endpoints": {id_: _endpoint(deployment, state, now) for id_, state in states.items()},
+        "models": {
+            model.id: {
+                "endpoints": list(model.endpoints),
+                "capacity": sum(_capacity(states[e]) for e in model.endpoints),
+            }
+            for model in deployment.plan.models.values()
+        },
+        "config": deployment.config_status(),
+    }
+
+
+def _group(group: PlannedGroup, states: list[EndpointState]) -> Json:
+    queues = {
+        member.queue: None for state in states for member in state.members if len(member.queue)
+    }
+    queued = {"interactive": 0, "best_effort": 0}
+    for queue in queues:
+        queued[queue.service_class] += len(queue)
+    return {
+        "budget": group.budget,
+        "source": group.source,
+        "reserved": group.reserved,
+        "inflight": sum(state.inflight for state in states),
+        "queued": queued,
+        "members": {
+            state.endpoint.id: {m.service_class: m.inflight for m in state.members}
+            for state in states
+        },
+    }
+
+
+def _endpoint(deployment: Deployment, state: EndpointState, now: float) -> Json:
+    endpoint = state.endpoint
+    scraper = deployment.targets[endpoint.id].scraper
+    breaker = state.breaker.snapshot(now)
+    decision = state.law.decision
+    return {
+        "model": endpoint.model,
+        "base_url": endpoint.base_url,
+        "gpu_group": endpoint.gpu_group,
+        "role": endpoint.role,
+        "class": endpoint.service_class,
+        "floor": state.native.floor,
+        "ceiling": endpoint.ceiling,
+        "limit": state.limit,
+        "limit_reason": decision.reason if state.limit == decision.limit else "ramp: after outage",
+        "inflight": state.inflight,
+        "queued": {m.service_class: len(m.queue) for m in state.members},
+        "breaker": {
+            "state": breaker.state,
+            "failures": breaker.failures,
+            "cooldown_remaining_s": round(breaker.remaining_s, 3),
+            "probe_in_flight": breaker.probe_in_flight,
+            "trips": breaker.trips,
+            "recoveries": breaker.recoveries,
+        },
+        "engine": scraper.engine.name,
+        "signal": _signal(scraper.latest(now), now),
+        "signal_failure": scraper.failure,
+        "latency": {"service_s": round(state.service_s, 6) if state.service_s else None},
+    }
+
+
+def _signal(signal: Signal | None, now: float) -> Json | None:
+    """What the engine said last; None when that is unknown or too old to rely on."""
+    if signal is None:
+        return None
+    return {
+        "age_s": round(now - signal.at, 3),
+        "state": signal.state,
+        "running": signal.running,
+        "waiting": signal.waiting,
+        "waiting_unit": signal.waiting_unit,
+        "waiting_capacity": signal.waiting_capacity,
+        "kv_usage": signal.kv_usage,
+        "preemptions": signal.preemptions,
+        "saturated": signal.saturated,
+    }
+
+
+def _capacity(state: EndpointState) -> int:
+    """Requests of its own class that admission would allow there, if nothing else ran."""
+    most = state.native.room.most(state.native)
+    limit = state.limit if state.usable else 0
+    return limit if most is None else max(0, min(limit, most))
