@@ -17,10 +17,8 @@ from forebay.adapters.engines.scraper import Scraper
 from forebay.adapters.telemetry.log import LogObserver
 from forebay.adapters.telemetry.metrics import Metrics
 from forebay.adapters.upstream import Upstream, UpstreamSettings
+from forebay.config.build import admission_of, serving
 from forebay.core.admission import Observer
-from forebay.core.breaker import BreakerSettings
-from forebay.core.build import build
-from forebay.core.queue import QueueBounds
 from forebay.drivers.aio import AsyncLimiter
 from forebay.gateway.target import Target
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     import aiohttp
 
     from forebay.config.plan import Plan, PlannedEndpoint
-    from forebay.core.admission import Admission
     from forebay.core.breaker import Change
     from forebay.core.model import Decision, Endpoint, ServiceClass
 
@@ -61,12 +58,12 @@ class Deployment:
         self._stack = AsyncExitStack()
         self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._classes = {
-            planned.endpoint.model: planned.endpoint.service_class for planned in _serving(plan)
+            planned.endpoint.model: planned.endpoint.service_class for planned in serving(plan)
         }
 
     async def __aenter__(self) -> Self:
         session = await self._stack.enter_async_context(scrape_session())
-        for planned in _serving(self.plan):
+        for planned in serving(self.plan):
             self.targets[planned.endpoint.id] = self._target(planned, session)
         self._warn_of_few_files()
         return self
@@ -111,7 +108,7 @@ class Deployment:
 
     def _warn_of_few_files(self) -> None:
         """Each request needs a descriptor towards its client, and one towards its endpoint."""
-        needed = 2 * sum(p.endpoint.ceiling for p in _serving(self.plan)) + _OTHER_FILES
+        needed = 2 * sum(p.endpoint.ceiling for p in serving(self.plan)) + _OTHER_FILES
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft < needed and soft < hard:
             soft = min(needed, hard)
@@ -122,36 +119,6 @@ class Deployment:
                 soft,
                 needed,
             )
-
-
-def admission_of(plan: Plan, rng: random.Random, observer: Observer) -> Admission:
-    """The admission that a plan describes."""
-    config, own = plan.config, plan.config.forebay
-    return build(
-        [planned.endpoint for planned in _serving(plan)],
-        {name: group.budget for name, group in plan.groups.items() if group.budget is not None},
-        law=lambda endpoint: plan.law.build(endpoint, config),
-        rng=rng,
-        breaker=BreakerSettings(
-            enabled=config.circuit_breaker,
-            fail_threshold=config.breaker_fail_threshold,
-            base_cooldown_s=config.breaker_base_cooldown_s,
-            max_cooldown_s=config.breaker_max_cooldown_s,
-            backoff_factor=config.breaker_backoff_factor,
-            probe_timeout_s=own.timeouts.probe_s,
-            reset_after_requests=own.breaker.reset_after_requests,
-            reset_after_s=own.breaker.reset_after_s,
-            ramp_double_s=own.breaker.ramp_double_s,
-        ),
-        bounds=QueueBounds(own.queue.max_requests, own.queue.max_bytes),
-        max_overtakes=own.max_overtakes,
-        observer=observer,
-    )
-
-
-def _serving(plan: Plan) -> list[PlannedEndpoint]:
-    """The endpoints that requests go to; fallbacks are not used yet."""
-    return [planned for planned in plan.endpoints if planned.endpoint.fallback_of is None]
 
 
 class _Both(Observer):

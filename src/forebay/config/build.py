@@ -1,0 +1,44 @@
+"""From a plan to the admission that it describes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.breaker import BreakerSettings
+from forebay.core.build import build
+from forebay.core.queue import QueueBounds
+
+if TYPE_CHECKING:
+    from forebay.config.plan import Plan, PlannedEndpoint
+    from forebay.core.admission import Admission, Observer
+    from forebay.core.breaker import Rng
+
+
+def admission_of(plan: Plan, rng: Rng, observer: Observer) -> Admission:
+    """The admission that a plan describes."""
+    config, own = plan.config, plan.config.forebay
+    return build(
+        [planned.endpoint for planned in serving(plan)],
+        {name: group.budget for name, group in plan.groups.items() if group.budget is not None},
+        law=lambda endpoint: plan.law.build(endpoint, config),
+        rng=rng,
+        breaker=BreakerSettings(
+            enabled=config.circuit_breaker,
+            fail_threshold=config.breaker_fail_threshold,
+            base_cooldown_s=config.breaker_base_cooldown_s,
+            max_cooldown_s=config.breaker_max_cooldown_s,
+            backoff_factor=config.breaker_backoff_factor,
+            probe_timeout_s=own.timeouts.probe_s,
+            reset_after_requests=own.breaker.reset_after_requests,
+            reset_after_s=own.breaker.reset_after_s,
+            ramp_double_s=own.breaker.ramp_double_s,
+        ),
+        bounds=QueueBounds(own.queue.max_requests, own.queue.max_bytes),
+        max_overtakes=own.max_overtakes,
+        observer=observer,
+    )
+
+
+def serving(plan: Plan) -> list[PlannedEndpoint]:
+    """The endpoints that requests go to; fallbacks are not used yet."""
+    return [planned for planned in plan.endpoints if planned.endpoint.fallback_of is None]
