@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-SLOTS = 8
+_SLOTS = 8
+# Threads that wait for each other sleep instead of spinning: the other engine needs the core.
+_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ def start_embedding_engine(stack: ExitStack, folder: Path) -> Engine:
 
 
 def _start(stack: ExitStack, folder: Path, model: str, options: list[str]) -> Engine:
-    command = [sys.executable, "-m", "forebay.demo.llama_server", "--slots", str(SLOTS), *options]
-    process = stack.enter_context(ChildProcess(model, command, folder / f"{model}.log"))
+    command = [sys.executable, "-m", "forebay.demo.llama_server", "--slots", str(_SLOTS), *options]
+    log = folder / f"{model}.log"
+    process = stack.enter_context(ChildProcess(model, command, log, _ENVIRONMENT))
     return Engine(process.await_line(r"listening on (\S+)"), model)

@@ -47,13 +47,13 @@ class Workload:
 
     chat_prompt_words: int = 12
     chat_answer_tokens: int = 32
-    chat_think_s: tuple[float, float] = (0.02, 0.06)
+    chat_think_s: tuple[float, float] = (0.05, 0.15)
     bulk_workers: int = 8
-    bulk_prompt_words: int = 30
+    bulk_prompt_words: int = 16
     bulk_answer_tokens: tuple[int, int] = (96, 160)
     embedding_workers: int = 8
     embedding_texts: int = 4
-    embedding_words: int = 100
+    embedding_words: int = 115
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
@@ -40,19 +40,27 @@ class ChildProcess:
         name: what messages call it.
         command: the program and its arguments.
         log: file that gets everything it prints.
+        environment: variables that it gets in addition to ours.
 
     Attributes:
         pid: its process id, which is also its process group's.
         log: see above.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.log = log
         launcher = [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid())]
         with log.open("wb") as output:
             self._popen = subprocess.Popen(  # noqa: S603 - commands of our own, no shell
                 [*launcher, *command],
+                env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
