@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import gateway_goals, proc, report, results
-from .peers import GATEWAYS, Gateway, InstallError
+from .peers import GATEWAYS, SUBJECT, Gateway, InstallError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -160,6 +160,8 @@ class Bench:
                 url, pid = stack.enter_context(gateway.running(port, _GATEWAY_CORE))
                 _load(url, pid, _WARM_UP)
             except (proc.StartError, LoadError) as error:
+                if gateway.name == SUBJECT:
+                    raise SystemExit(f"{SUBJECT} did not start: {error}") from error
                 self._problem(gateway.name, f"did not start: {error}")
             else:
                 started.append(Contender(gateway.name, url, pid, gateway.slow))

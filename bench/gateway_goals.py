@@ -10,6 +10,7 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from .peers import SUBJECT
 from .results import Result, at_least, at_most
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ class _Compare:
         return self._figures.get(name, {}).get(figure, ())
 
     def ours(self, figure: str) -> float:
-        return typical(self.of("forebay", figure))
+        return typical(self.of(SUBJECT, figure))
 
     def ratio(self, figure: str, peer: str) -> float:
-        pairs = zip(self.of("forebay", figure), self.of(peer, figure), strict=False)
+        pairs = zip(self.of(SUBJECT, figure), self.of(peer, figure), strict=False)
         return typical([ours / theirs for ours, theirs in pairs])
 
     def over_nginx(self, name: str, figure: str) -> float:
@@ -64,7 +65,7 @@ def judge(
         return at_most(measure, value, f"times {name}", goal, against=peer(name), **more)
 
     small, stream = "CPU per 1 kB request, 16 connections", "CPU per SSE chunk, 200 streams"
-    latest = max(compare.of("forebay", "open_late_max_ms"), default=float("nan"))
+    latest = max(compare.of(SUBJECT, "open_late_max_ms"), default=float("nan"))
     found = [
         ratio(small, "small_cpu_us", "nginx", 7, stretch=4),
         ratio(small, "small_cpu_us", "smg", 0.9),
@@ -113,7 +114,7 @@ def judge(
         found.append(
             at_most(
                 f"latency added over nginx, {share}, 200 requests/s",
-                compare.over_nginx("forebay", figure),
+                compare.over_nginx(SUBJECT, figure),
                 "ms",
                 compare.over_nginx("smg", figure),
                 against=f"what {peer('smg')} adds",

@@ -211,8 +211,9 @@ def _forebay(port: int, backend_port: int, folder: Path) -> list[str]:
     ]
 
 
+SUBJECT = "forebay"
 GATEWAYS = (
-    Gateway("forebay", lambda: version("forebay"), _forebay),
+    Gateway(SUBJECT, lambda: version("forebay"), _forebay),
     Gateway("nginx", _install_nginx, _nginx),
     Gateway("smg", _pinned("smg", "smg==1.13.0"), _smg),
     Gateway("vllm-router", _pinned("vllm-router", "vllm-router==0.1.17"), _vllm_router),
