@@ -1,0 +1,67 @@
+# Everything here works on a machine that has Python 3.11 or newer, git and make.
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_PROJECT_ENVIRONMENT := .venv
+UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
+PY := .venv/bin/python
+SETUP := .venv/.ready
+
+.DEFAULT_GOAL := help
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+demo: $(SETUP) ## The whole story on this machine, on real engines: a storm without Forebay, then with it
+	$(PY) -m forebay demo
+
+test: $(SETUP) ## Set up, then run all tests
+	$(PY) -m pytest
+
+check: lint types layers docs coverage ## Lint, types, layers, docs, coverage of the core
+
+lint: $(SETUP)
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+
+types: $(SETUP)
+	.venv/bin/mypy
+
+layers: $(SETUP)
+	.venv/bin/lint-imports
+
+docs: $(SETUP)
+	$(PY) -m mkdocs build --strict --quiet
+
+coverage: $(SETUP)
+	$(PY) -m pytest -q tests/core --cov=forebay.core --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered
+
+test-vllm: $(SETUP) ## The engine tests against real vLLM (installs it: 2 GB, one minute to start)
+	FOREBAY_VLLM=1 $(PY) -m pytest tests/engines/vllm
+
+bench-gateway: $(SETUP) ## CPU, memory and latency beside nginx, SMG, vllm-router and LiteLLM (installs them)
+	$(PY) -m bench.gateway
+
+bench-admission: $(SETUP) ## Cost of a decision
+	$(PY) -m bench.admission
+
+bench-protection: $(SETUP) ## Chat under an embedding storm on the emulated GPU
+	$(PY) -m bench.protection
+
+bench-demo: $(SETUP) ## The demo's comparison on real engines, recorded
+	$(PY) -m bench.demo
+
+goals: $(SETUP) ## Every goal with its last figure, what falls short first
+	$(PY) -m bench.goals
+
+clean: ## Remove what was built here
+	rm -rf .venv .cache dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(SETUP): pyproject.toml uv.lock | $(UV)
+	$(UV) sync --frozen --quiet --extra demo --python python3
+	@touch $@
+
+.cache/uv/bin/uv:
+	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
+	.cache/uv/bin/pip install --quiet uv
+
+.PHONY: help demo test check lint types layers docs coverage test-vllm bench-gateway bench-admission bench-protection bench-demo goals clean
