@@ -35,7 +35,6 @@ class AdmissionMachine(RuleBasedStateMachine):
         budgets = {} if slack is None else {f"gpu{h}": sum(floors) + slack for h in range(hosts)}
         self.core = admission(*made, budgets=budgets, max_overtakes=overtakes)
         self.desk = Desk(self.core)
-        self.overtakes = overtakes
         # Rooms whose budget moved: what ran then is never revoked, even where a floor needs it.
         self.shrunk = set()
 
@@ -152,7 +151,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         return room in self.shrunk
 
     def has_the_turn(self, member) -> bool:
-        return member.room.turn(self.overtakes) is member
+        return member.room.turn is member
 
     def may_start(self, member, others) -> bool:
         """The rules, said once more, without sums."""
@@ -169,9 +168,10 @@ class AdmissionMachine(RuleBasedStateMachine):
                 return False
         if room.budget is None:
             return True
-        kept = sum(
-            max(0, m.floor - m.inflight) for m in others if m.priority or m.waiting or m.inflight
-        )
+        due = [m for m in others if m.priority]
+        if member.inflight >= member.floor:
+            due = [m for m in others if m.priority or m.waiting or m.inflight]
+        kept = sum(max(0, m.floor - m.inflight) for m in due)
         if room.inflight + 1 + kept > room.budget:
             return False
         yields = any(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from forebay.core.admission import Admission, Observer
 from forebay.core.breaker import Breaker, BreakerSettings
 from forebay.core.endpoint import EndpointState
+from forebay.core.member import Member
 from forebay.core.model import ServiceClass
 from forebay.core.queue import Queue, QueueBounds
-from forebay.core.room import Member, Room
+from forebay.core.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +40,7 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
         rng: for jitter only.
         breaker: settings of every endpoint's breaker.
         bounds: of every queue.
-        max_overtakes: see `Admission`.
+        max_overtakes: see `Room`.
         observer: see `Admission`.
 
     Raises:
@@ -51,16 +52,20 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
     for endpoint in endpoints:
         if endpoint.id in states:
             raise ValueError(f"endpoint {endpoint.id!r} is there twice")
-        state = EndpointState(endpoint, law(endpoint), Breaker(breaker or BreakerSettings(), rng))
-        states[endpoint.id] = state
+        state = states[endpoint.id] = EndpointState(
+            endpoint,
+            law=law(endpoint),
+            breaker=Breaker(breaker or BreakerSettings(), rng),
+            ceiling=endpoint.ceiling,
+        )
         budget = budgets.get(endpoint.gpu_group)
         name = endpoint.gpu_group if budget is not None else endpoint.id
-        room = rooms.setdefault(name, Room(name, budget))
+        room = rooms.setdefault(name, Room(name, budget, max_overtakes))
         _join(state, room, queues, bounds or QueueBounds())
     for room in rooms.values():
         if room.budget is not None:
             room.set_budget(room.budget)
-    return Admission(states, queues, rooms, max_overtakes, observer or Observer())
+    return Admission(states, queues, rooms, observer or Observer())
 
 
 def _join(
@@ -81,18 +86,15 @@ def _join(
             state=state,
             queue=queue,
             room=room,
-            service_class=service_class,
+            interactive=service_class is ServiceClass.INTERACTIVE,
             floor=endpoint.floor if native else 0,
             priority=native and service_class is ServiceClass.INTERACTIVE,
-            share=endpoint.floor if native else 1,
         )
         made.append(member)
-        room.members.append(member)
+        room.add(member)
         queue.members.append(member)
         if native:
             state.native = member
         else:
             state.visitor = member
     made[0].sibling, made[1].sibling = made[1], made[0]
-    for member in made:
-        room.refresh(member)

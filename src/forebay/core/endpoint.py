@@ -6,16 +6,23 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
+from forebay.core.breaker import BreakerState
 from forebay.core.model import EngineState, Outcome
 
 if TYPE_CHECKING:
-    from forebay.core.breaker import Breaker
+    from forebay.core.breaker import Breaker, Change
     from forebay.core.limits.protocol import Limit
+    from forebay.core.member import Member
     from forebay.core.model import Decision, Endpoint, Signal
-    from forebay.core.room import Member
 
 # Weight of a new reading in the running mean of service times.
 _SERVICE_TIME_GAIN = 0.1
+# How often the limit is looked at while it ramps and requests wait, seconds.
+_RAMP_LOOK_S = 1.0
+# An engine that said that it sleeps, and then nothing for so long, is tried again, seconds.
+_STALE_S = 15.0
+
+_OK, _AWAKE, _CLOSED = Outcome.OK, EngineState.AWAKE, BreakerState.CLOSED
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -26,19 +33,33 @@ class EndpointState:
         endpoint: what the configuration says of it.
         law: finds its in-flight limit.
         breaker: keeps requests away while it is broken.
+        ceiling: slots that it never exceeds.
+        native: its member of its own class.
+        visitor: its member of the other class.
+        inflight: slots taken.
+        limit: what the law says, less while it ramps after an outage.
+        usable: whether requests may start there now. Like `limit`, it may change with time alone:
+            `look` brings both up to date.
+        signal: what its engine last said of itself.
+        held_until: it asked to be left alone until then.
+        service_s: running mean of how long a request holds its slot; 0 while not known.
     """
 
     endpoint: Endpoint
     law: Limit
     breaker: Breaker
+    ceiling: int
     native: Member = field(init=False)
     visitor: Member = field(init=False)
-    inflight: int = 0
-    limit: int = field(init=False)  # of the law, capped while it ramps after an outage
-    usable: bool = True
-    signal: Signal | None = None
-    held_until: float = -inf  # the endpoint asked to be left alone until then
-    service_s: float = 0.0  # running mean of how long a request holds its slot
+    inflight: int = field(default=0, init=False)
+    limit: int = field(init=False)
+    usable: bool = field(default=True, init=False)
+    signal: Signal | None = field(default=None, init=False)
+    held_until: float = field(default=-inf, init=False)
+    service_s: float = field(default=0.0, init=False)
+    # A closed breaker admits whatever the time, and need not be asked.
+    _closed: bool = field(default=True, init=False)
+    _ramping: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.limit = self.law.decision.limit
@@ -51,14 +72,6 @@ class EndpointState:
         """Its two members: of its own class, and of the other one."""
         return (self.native, self.visitor)
 
-    def look(self, now: float) -> None:
-        """Bring `usable` and `limit` up to `now`; both depend on time through the breaker."""
-        self.usable = (
-            now >= self.held_until and self.engine_serves and self.breaker.admits(now)
-        )
-        # After an outage the breaker lets the law's limit come back only slowly.
-        self.limit = self.breaker.cap(self.native.floor, self.law.decision.limit, now)
-
     @property
     def waiting(self) -> bool:
         """Whether any request waits that could run here."""
@@ -67,15 +80,51 @@ class EndpointState:
     @property
     def engine_serves(self) -> bool:
         """Whether the engine, as far as it says, is awake."""
-        return self.signal is None or self.signal.state is EngineState.AWAKE
+        return self.signal is None or self.signal.state is _AWAKE
 
     def broken(self, now: float) -> bool:
         """Whether requests must be refused at once: waiting would not be short."""
-        return not self.engine_serves or not self.breaker.admits(now)
+        return not (self.engine_serves and (self._closed or self.breaker.admits(now)))
+
+    def look(self, now: float) -> bool:
+        """Bring `usable` and `limit` up to `now`, and return whether either changed."""
+        usable = now >= self.held_until and not self.broken(now)
+        limit = self.law.decision.limit
+        if self._ramping:
+            allowed = self.breaker.cap(self.native.floor, self.ceiling, now)
+            self._ramping = allowed < self.ceiling
+            limit = min(limit, allowed)
+        if usable is self.usable and limit == self.limit:
+            return False
+        self.usable, self.limit = usable, limit
+        return True
+
+    def changes_at(self, now: float) -> float:
+        """Return when it is worth a look although nothing happens; infinity if never."""
+        if not self.engine_serves:
+            return inf
+        if not self.usable:
+            return max(self.held_until, now + self.breaker.retry_after_s(now))
+        return now + _RAMP_LOOK_S if self._ramping else inf
+
+    def heard(self, signal: Signal | None, now: float) -> None:
+        """Remember what the engine says; None means that it could not be read."""
+        if signal is not None:
+            self.signal = signal
+        elif self.signal is not None and now - self.signal.at >= _STALE_S:
+            self.signal = None  # not knowing never stops traffic
+
+    def breaker_moved(self, change: Change, now: float) -> Decision | None:
+        """Follow the breaker; after an outage the limit begins again at the floor."""
+        self._closed = change.after is _CLOSED
+        if not self._closed:
+            return None
+        self._ramping = True
+        return self.law.restart(now=now)
 
     def served(self, outcome: Outcome, held_s: float) -> None:
         """Remember how long a request held its slot, to estimate waits."""
-        if outcome is not Outcome.OK:
+        if outcome is not _OK:
             return
         if self.service_s:
             self.service_s += _SERVICE_TIME_GAIN * (held_s - self.service_s)

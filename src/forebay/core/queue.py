@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from forebay.core.member import Member
     from forebay.core.model import ServiceClass, Ticket
-    from forebay.core.room import Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,25 @@ class QueueBounds:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Queue:
-    """The tickets of one model and class that wait, whichever endpoint they will run on."""
+    """The tickets of one model and class that wait, whichever endpoint they will run on.
+
+    Args:
+        model: id of the model.
+        service_class: the class that they ask in.
+        bounds: how much may wait.
+        members: the endpoints, in this class, that serve the model.
+        head: the ticket that has waited longest.
+        size_bytes: what all of them occupy.
+    """
 
     model: str
     service_class: ServiceClass
     bounds: QueueBounds
     members: list[Member] = field(default_factory=list)
-    size_bytes: int = 0
+    head: Ticket | None = field(default=None, init=False)
+    size_bytes: int = field(default=0, init=False)
     # Ordered by arrival; unlike a deque, a ticket in the middle leaves in constant time.
-    _tickets: OrderedDict[Ticket, None] = field(default_factory=OrderedDict)
+    _tickets: OrderedDict[Ticket, None] = field(default_factory=OrderedDict, init=False)
 
     def __repr__(self) -> str:
         return f"<Queue {self.model} {self.service_class}: {len(self)} waiting>"
@@ -45,11 +55,6 @@ class Queue:
     def __iter__(self) -> Iterator[Ticket]:
         return iter(self._tickets)
 
-    @property
-    def head(self) -> Ticket | None:
-        """The ticket that has waited longest."""
-        return next(iter(self._tickets), None)
-
     def has_space_for(self, ticket: Ticket) -> bool:
         """Whether `ticket` may join without breaking a bound."""
         return (
@@ -61,8 +66,12 @@ class Queue:
         """Put `ticket` at the end."""
         self._tickets[ticket] = None
         self.size_bytes += ticket.size_bytes
+        if self.head is None:
+            self.head = ticket
 
     def leave(self, ticket: Ticket) -> None:
         """Take `ticket` out, from wherever it stands."""
         del self._tickets[ticket]
         self.size_bytes -= ticket.size_bytes
+        if ticket is self.head:
+            self.head = next(iter(self._tickets), None)
