@@ -86,7 +86,7 @@ def _join(
             state=state,
             queue=queue,
             room=room,
-            interactive=service_class is ServiceClass.INTERACTIVE,
+            service_class=service_class,
             floor=endpoint.floor if native else 0,
             priority=native and service_class is ServiceClass.INTERACTIVE,
         )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from forebay.core.model import ServiceClass
+
 if TYPE_CHECKING:
     from forebay.core.endpoint import EndpointState
     from forebay.core.model import Ticket
@@ -29,7 +31,7 @@ class Member:
         state: the endpoint.
         queue: what waits for it, and for other endpoints of the same model.
         room: where it shares a budget.
-        interactive: served before members that are not.
+        service_class: the class of the requests that it starts.
         floor: slots that it can always reach; 0 for a visitor.
         priority: its floor is reserved even while nothing asks for it.
     """
@@ -38,19 +40,23 @@ class Member:
     state: EndpointState
     queue: Queue
     room: Room
-    interactive: bool
+    service_class: ServiceClass
     floor: int
     priority: bool
     sibling: Member = field(init=False)
-    inflight: int = 0
+    interactive: bool = field(init=False)
+    inflight: int = field(default=0, init=False)
     # The room's accounts of it.
-    gap: int = 0
-    virtual_time: float = 0.0
-    lined_up: bool = False
+    gap: int = field(default=0, init=False)
+    virtual_time: float = field(default=0.0, init=False)
+    lined_up: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.interactive = self.service_class is ServiceClass.INTERACTIVE
 
     def __repr__(self) -> str:
         return (
-            f"<Member {self.state.endpoint.id} {self.queue.service_class}: "
+            f"<Member {self.state.endpoint.id} {self.service_class}: "
             f"{self.inflight} in flight, {len(self.queue)} waiting, floor {self.floor}>"
         )
 
