@@ -13,7 +13,6 @@ from starlette.routing import Route
 
 from forebay.gateway.models import model_list
 from forebay.gateway.refusal import Refused
-from forebay.gateway.status import status
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -70,7 +69,7 @@ class Admin:
     async def status(self, request: Request) -> Response:
         """Groups, endpoints, models and configuration, at one instant."""
         self._keys.admin(request.headers.raw)
-        return JSONResponse(status(self._deployment, asyncio.get_running_loop().time()))
+        return JSONResponse(self._deployment.status())
 
     async def models(self, request: Request) -> Response:
         """Every model once, as OpenAI lists them."""

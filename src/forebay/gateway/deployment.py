@@ -8,16 +8,15 @@ import random
 import resource
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from forebay.adapters.engines import registry
-from forebay.adapters.engines.http import HttpFetch, scrape_session
-from forebay.adapters.engines.scraper import Scraper
+from forebay.adapters.engines.http import scrape_session
 from forebay.adapters.telemetry.log import LogObserver
 from forebay.adapters.telemetry.metrics import Metrics
 from forebay.adapters.upstream import Upstream, UpstreamSettings
 from forebay.config.build import admission_of, serving
+from forebay.config.scrapers import fetch_of, scraper_of
+from forebay.config.status import status
 from forebay.core.admission import Observer
 from forebay.drivers.aio import AsyncLimiter
 from forebay.gateway.target import Target
@@ -76,30 +75,27 @@ class Deployment:
         """The class of the requests to `model` that do not ask for another."""
         return self._classes[model]
 
-    def config_status(self) -> dict[str, str | None]:
-        """Where the configuration came from, and since when it holds."""
-        return {"path": self.plan.file, "loaded_at": self._loaded_at, "reload_error": None}
+    def status(self) -> dict[str, Any]:
+        """What is so now: see `forebay.config.status`, and where the configuration came from."""
+        scrapers = {id_: target.scraper for id_, target in self.targets.items()}
+        limiter = self.limiter
+        return {
+            **status(self.plan, limiter.admission, scrapers, limiter.now()),
+            "config": {
+                "path": self.plan.file,
+                "loaded_at": self._loaded_at,
+                "reload_error": None,
+            },
+        }
 
     def _target(self, planned: PlannedEndpoint, session: aiohttp.ClientSession) -> Target:
-        endpoint = planned.endpoint
-        key = planned.api_key.get_secret_value() if planned.api_key else None
         upstream = Upstream(
-            endpoint.base_url,
+            planned.endpoint.base_url,
             UpstreamSettings(connect_timeout_s=self.settings.timeouts.connect_s),
         )
-        name = planned.engine
-        engines = registry.engines() if name is None else (registry.engine(name),)
-        fetch = HttpFetch(session, api_key=key)
-        scraper = Scraper(
-            root=planned.url.root,
-            model=endpoint.model,
-            fetch=fetch,
-            engines=engines,
-            on_signal=partial(self.limiter.signal, endpoint.id),
-            rng=random.Random(),  # noqa: S311 - it spreads reads, no more
-            metrics_url=planned.metrics_url,
-            interval_s=self.settings.scrape_interval_s,
-            clock=asyncio.get_running_loop().time,
+        fetch = fetch_of(planned, session)
+        scraper = scraper_of(
+            planned, fetch, self.limiter, interval_s=self.settings.scrape_interval_s
         )
         self._stack.push_async_callback(upstream.aclose)
         self._stack.push_async_callback(scraper.aclose)

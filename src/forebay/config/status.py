@@ -1,35 +1,44 @@
-"""``/forebay/status``: what is so at one instant, as plain values."""
+"""What is so at one instant, as plain values: ``/forebay/status`` and the library's `status`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forebay.config.plan import PlannedGroup
+    from collections.abc import Mapping
+
+    from forebay.adapters.engines.scraper import Scraper
+    from forebay.config.plan import Plan, PlannedGroup
+    from forebay.core.admission import Admission
     from forebay.core.endpoint import EndpointState
     from forebay.core.model import Signal
-    from forebay.gateway.deployment import Deployment
 
 Json = dict[str, Any]
 
 
-def status(deployment: Deployment, now: float) -> Json:
-    """Everything, read in one go: the members' in-flight counts add up to their group's."""
-    states = deployment.limiter.admission.states
+def status(plan: Plan, admission: Admission, scrapers: Mapping[str, Scraper], now: float) -> Json:
+    """Everything, read in one go: the members' in-flight counts add up to their group's.
+
+    Args:
+        plan: the configuration.
+        admission: what decides.
+        scrapers: one for each endpoint, by its id.
+        now: on the clock of both.
+    """
+    states = admission.states
     return {
         "groups": {
             name: _group(group, [states[e] for e in group.endpoints if e in states])
-            for name, group in deployment.plan.groups.items()
+            for name, group in plan.groups.items()
         },
-        "endpoints": {id_: _endpoint(deployment, state, now) for id_, state in states.items()},
+        "endpoints": {id_: _endpoint(state, scrapers[id_], now) for id_, state in states.items()},
         "models": {
             model.id: {
                 "endpoints": list(model.endpoints),
                 "capacity": sum(_capacity(states[e]) for e in model.endpoints),
             }
-            for model in deployment.plan.models.values()
+            for model in plan.models.values()
         },
-        "config": deployment.config_status(),
     }
 
 
@@ -53,9 +62,8 @@ def _group(group: PlannedGroup, states: list[EndpointState]) -> Json:
     }
 
 
-def _endpoint(deployment: Deployment, state: EndpointState, now: float) -> Json:
+def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
     endpoint = state.endpoint
-    scraper = deployment.targets[endpoint.id].scraper
     breaker = state.breaker.snapshot(now)
     decision = state.law.decision
     return {
