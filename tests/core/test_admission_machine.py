@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from forebay.core.model import Ending, Outcome, Timing, TimingKind
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from forebay.core.model import Ending, Outcome, Timing, TimingKind
 from support.deployments import BEST_EFFORT, INTERACTIVE, Desk, admission, endpoint
 
 MODELS = ("chat", "lite", "embed", "batch")

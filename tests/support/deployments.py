@@ -25,7 +25,7 @@ INTERACTIVE, BEST_EFFORT = ServiceClass.INTERACTIVE, ServiceClass.BEST_EFFORT
 OK = Ending(Outcome.OK)
 
 
-def endpoint(
+def endpoint(  # noqa: PLR0913 - what a test needs to name, by name
     model: str,
     *,
     group: str = "gpu",
@@ -75,6 +75,11 @@ class Desk:
         self.see(self.core.request(ticket, self.now))
         return ticket
 
+    def ask_many(
+        self, model: str, count: int, service_class: ServiceClass | None = None, **more
+    ) -> list[Ticket]:
+        return [self.ask(model, service_class, **more) for _ in range(count)]
+
     def finish(self, grant: Grant, ending: Ending = OK) -> None:
         self.running.remove(grant)
         self.see(self.core.release(grant, ending, self.now))
@@ -105,3 +110,7 @@ class Desk:
             if g.ticket.model == model
             and (service_class is None or g.ticket.service_class is service_class)
         ]
+
+    def counts(self, *models: str) -> tuple[int, ...]:
+        """How many requests of each model run."""
+        return tuple(len(self.of(model)) for model in models)

@@ -124,8 +124,6 @@ class Admission:
             return self._settle(now, [refused])
         queue.join(ticket)
         if queue.head is ticket:
-            for member in queue.members:
-                member.room.forget_credit(member)
             self._attend(queue)
         return self._settle(now, [])
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 # Weight of a new reading in the running mean of service times.
 _SERVICE_TIME_GAIN = 0.1
-# How often the limit is looked at while it ramps and requests wait, seconds.
-_RAMP_LOOK_S = 1.0
+# How often a limit that ramps is looked at while requests wait, seconds.
+_RELOOK_S = 1.0
+_SOON_S = 0.001
 # An engine that said that it sleeps, and then nothing for so long, is tried again, seconds.
 _STALE_S = 15.0
 
@@ -104,8 +105,9 @@ class EndpointState:
         if not self.engine_serves:
             return inf
         if not self.usable:
-            return max(self.held_until, now + self.breaker.retry_after_s(now))
-        return now + _RAMP_LOOK_S if self._ramping else inf
+            at = max(self.held_until, now + self.breaker.retry_after_s(now))
+            return max(at, now + _SOON_S)  # a time so near that it rounds to `now` is not reached
+        return now + _RELOOK_S if self._ramping else inf
 
     def heard(self, signal: Signal | None, now: float) -> None:
         """Remember what the engine says; None means that it could not be read."""

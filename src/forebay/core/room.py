@@ -170,10 +170,6 @@ class Room:
         elif member in self._starving:
             del self._starving[member]
 
-    def forget_credit(self, member: Member) -> None:
-        """Demand begins: the time without any earns no share of what follows."""
-        member.virtual_time = max(member.virtual_time, self._virtual_time)
-
     def enlist(self, member: Member) -> None:
         """Let `member` stand in line, if it has something waiting and does not yet."""
         if member.lined_up or member.queue.head is None:
@@ -182,7 +178,8 @@ class Room:
         if member.interactive:
             heappush(self.interactive, (self.key(member), member.index, member))
         else:
-            self.forget_credit(member)
+            # The time without demand earns no share of what follows.
+            member.virtual_time = max(member.virtual_time, self._virtual_time)
             heappush(self.best_effort, (self.key(member), member.index, member))
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from forebay.core.model import Ending, Outcome, Reason, Refusal, Ticket
 from forebay.errors import Rejected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from forebay.core.admission import Admission, Grant, Verdict
     from forebay.core.model import Endpoint, ServiceClass, Signal, Timing
 
@@ -25,6 +24,8 @@ _MESSAGES = {
     Reason.UNKNOWN_MODEL: "no model {model!r} is configured",
     Reason.SHUTTING_DOWN: "shutting down",
 }
+
+_CANCELLED = Ending(Outcome.CANCELLED)
 
 
 class Lease:
@@ -136,11 +137,13 @@ class AsyncLimiter:
     def close(self) -> None:
         """Refuse whoever waits or comes. What runs goes on."""
         self._closed = True
+        waiting = list(self._waiters)
+        for ticket in waiting:
+            self._refuse(Refusal(ticket, Reason.SHUTTING_DOWN, 1))
+        for ticket in waiting:
+            self._carry_out(self.admission.cancel(ticket, self._loop.time()))
         if self._wake_up is not None:
             self._wake_up.cancel()
-        for ticket in list(self._waiters):
-            self.admission.cancel(ticket, self._loop.time())
-            self._refuse(Refusal(ticket, Reason.SHUTTING_DOWN, 1))
 
     def _ask(self, ticket: Ticket) -> Grant | asyncio.Future[Grant]:
         """Ask for a slot: the grant if there is one at once, else what to wait for."""
@@ -162,7 +165,7 @@ class AsyncLimiter:
             timer = self._loop.call_at(ticket.deadline, self._expire, ticket)
         try:
             return await waiter
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, refused, or its loop is being taken down
             self._abandon(ticket, waiter)
             raise
         finally:
@@ -174,21 +177,25 @@ class AsyncLimiter:
             self._carry_out(self.admission.cancel(ticket, self._loop.time()))
         elif not waiter.cancelled() and waiter.exception() is None:
             # Granted and cancelled in the same tick: the slot is ours to give back.
-            self.give_back(waiter.result(), Ending(Outcome.CANCELLED))
+            self.give_back(waiter.result(), _CANCELLED)
 
     def _expire(self, ticket: Ticket) -> None:
         if ticket in self._waiters:
-            self._carry_out(self.admission.cancel(ticket, self._loop.time()))
             self._refuse(Refusal(ticket, Reason.DEADLINE))
+            self._carry_out(self.admission.cancel(ticket, self._loop.time()))
 
-    def _carry_out(self, verdicts: Iterable[Verdict]) -> None:
-        for verdict in verdicts:
+    def _carry_out(self, verdicts: list[Verdict]) -> None:
+        # A list that grows: giving one slot back may grant the next. Many waiters may have been
+        # cancelled at once, so this must not recurse.
+        todo = deque(verdicts)
+        while todo:
+            verdict = todo.popleft()
             if isinstance(verdict, Refusal):
                 self._refuse(verdict)
                 continue
-            waiter = self._waiters.pop(verdict.ticket)
-            if waiter.done():  # cancelled, and not yet run to say so
-                self.give_back(verdict, Ending(Outcome.CANCELLED))
+            waiter = self._waiters.pop(verdict.ticket, None)
+            if waiter is None or waiter.done():  # gone: cancelled, and not yet run to say so
+                todo.extend(self.admission.release(verdict, _CANCELLED, self._loop.time()))
             else:
                 waiter.set_result(verdict)
         self._set_wake_up()
