@@ -50,13 +50,18 @@ def serve(plan: Plan, *, host: str, port: int) -> None:
     for warning in plan.warnings:
         _log.warning("%s", warning)
     with (
-        _listen(host, port) as listening,
+        listen(host, port) as listening,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as run,
     ):
         run.run(_serve(plan, listening))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address.
+
+    Raises:
+        ForebayError: it cannot be had.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -71,10 +76,11 @@ def _listen(host: str, port: int) -> socket.socket:
 
 async def _serve(plan: Plan, listening: socket.socket) -> None:
     async with Deployment(plan) as deployment:
-        await uvicorn.Server(_config(deployment)).serve(sockets=[listening])
+        await uvicorn.Server(server_config(deployment)).serve(sockets=[listening])
 
 
-def _config(deployment: Deployment) -> uvicorn.Config:
+def server_config(deployment: Deployment) -> uvicorn.Config:
+    """How uvicorn serves a deployment."""
     settings = deployment.settings
     keys = Keys(settings.api_keys)
     app = Application(
