@@ -391,7 +391,7 @@ def test_the_configured_law_is_built_within_the_endpoints_bounds() -> None:
     assert law.decision.limit == 32
 
 
-def test_the_default_law_starts_at_the_floor() -> None:
+def test_the_adaptive_law_starts_at_the_floor() -> None:
     resolved = plan(
         chat_models=[model(parallel_instances=3)],
         forebay={"limit": {"law": "gradient_aimd", "backoff": "0.7"}},
@@ -399,6 +399,14 @@ def test_the_default_law_starts_at_the_floor() -> None:
     law = resolved.law.build(resolved.endpoints[0].endpoint, resolved.config)
     assert isinstance(law, GradientAimd)
     assert law.decision.limit == 3
+
+
+def test_settings_of_the_adaptive_law_are_warned_of_where_limits_are_fixed() -> None:
+    settings = {"MODEL_LATENCY_GRADIENT_TARGET": 0.8, "MODEL_AUTOSCALE_WINDOW": 32}
+    resolved = plan(chat_models=[model()], **settings)
+    assert [w.code for w in resolved.warnings] == ["unused_law_setting"] * 2
+    adaptive = plan(chat_models=[model()], forebay={"limit": "gradient_aimd"}, **settings)
+    assert adaptive.warnings == ()
 
 
 def test_all_contradictions_are_told_at_once() -> None:

@@ -152,3 +152,21 @@ def _differences(first: PlannedEndpoint, again: PlannedEndpoint) -> list[str]:
         *(n for n in endpoint if getattr(first.endpoint, n) != getattr(again.endpoint, n)),
         *(n for n in planned if getattr(first, n) != getattr(again, n)),
     ]
+
+
+def check_law(config: ForebayConfig, findings: Findings) -> None:
+    """Warn of settings of the adaptive law where another law is in force."""
+    law = config.forebay.limit.get("law")
+    if law != "fixed":
+        return
+    for name, key in (
+        ("gradient_target", "MODEL_LATENCY_GRADIENT_TARGET"),
+        ("autoscale_window", "MODEL_AUTOSCALE_WINDOW"),
+    ):
+        if name in config.model_fields_set:
+            findings.warn(
+                "unused_law_setting",
+                (key,),
+                'has no effect: limits are fixed; "forebay": {"limit": "gradient_aimd"} makes them '
+                "adaptive",
+            )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from forebay.config import urls
-from forebay.config.consistency import Use, check_models, check_roles, merged
+from forebay.config.consistency import Use, check_law, check_models, check_roles, merged
 from forebay.config.fields import Kind
 from forebay.config.findings import Findings
 from forebay.config.groups import plan_groups
@@ -39,6 +39,7 @@ def resolve(config: ForebayConfig, law: LawSettings, document: Document) -> Plan
         findings.refuse((), "names no model; add chat_models, embedding_models or rerank_models")
     check_models(uses, findings)
     check_roles(config, uses, findings)
+    check_law(config, findings)
     placed = merged([(use.path, _planned(use, config, findings)) for use in uses], findings)
     groups = plan_groups(placed, config, findings)
     findings.raise_if_refused()

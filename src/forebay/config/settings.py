@@ -75,7 +75,7 @@ class ApiKey(Section):
 class ForebaySettings(Section):
     """Forebay's own settings."""
 
-    limit: dict[str, Any] = {"law": "gradient_aimd"}
+    limit: dict[str, Any] = {"law": "fixed"}
     """The limit law: its name, or an object with `law` and the settings of that law."""
     max_overtakes: Natural = 8
     """Lighter requests that may pass a heavy one at the head of its queue."""
