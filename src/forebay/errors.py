@@ -11,6 +11,10 @@ class ConfigError(ForebayError):
     """A configuration that must not start; the message names file, key, value and the way out."""
 
 
+class UsageError(ForebayError, RuntimeError):
+    """The library is used in a way that cannot work; the message says how it can."""
+
+
 class Rejected(ForebayError):  # noqa: N818 - a refusal is an answer, not a fault
     """A request that was not admitted.
 

@@ -31,11 +31,11 @@ _CANCELLED = Ending(Outcome.CANCELLED)
 class Lease:
     """A slot that is held until `settle`, which only ever counts once."""
 
-    __slots__ = ("_grant", "_limiter", "queued_s", "settled")
+    __slots__ = ("_limiter", "grant", "queued_s", "settled")
 
     def __init__(self, limiter: AsyncLimiter, grant: Grant) -> None:
         self._limiter = limiter
-        self._grant = grant
+        self.grant = grant
         self.queued_s = grant.at - grant.ticket.asked_at
         self.settled = False
 
@@ -46,24 +46,24 @@ class Lease:
     @property
     def endpoint(self) -> Endpoint:
         """Where to send the request."""
-        return self._grant.endpoint
+        return self.grant.endpoint
 
     @property
     def is_probe(self) -> bool:
         """Whether this request tries an endpoint that was broken."""
-        return self._grant.pass_.probe
+        return self.grant.pass_.probe
 
     def timing(self, timing: Timing) -> None:
         """Report a reading while the request still runs, e.g. its first token."""
         if not self.settled:
-            self._limiter.report(self._grant, timing)
+            self._limiter.report(self.grant, timing)
 
     def settle(self, ending: Ending) -> None:
         """Give the slot back. Every call but the first does nothing."""
         if self.settled:
             return
         self.settled = True
-        self._limiter.give_back(self._grant, ending)
+        self._limiter.give_back(self.grant, ending)
 
 
 class AsyncLimiter:

@@ -1,0 +1,120 @@
+"""What an exception says about the endpoint that was asked.
+
+The library sees no request, only how the block around it ended. It knows the errors of the usual
+HTTP clients by what they carry (a status) or by name, so that none of them has to be installed.
+"""
+
+from __future__ import annotations
+
+import errno
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from forebay.adapters.engines.retry_after import retry_after_s
+from forebay.adapters.engines.status import classify_error
+from forebay.core.model import Ending, Outcome
+from forebay.errors import UpstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from forebay.adapters.engines.base import Engine
+
+# Errors by the package and the class that they, or one of their bases, come from.
+_BY_NAME = {
+    "httpx.PoolTimeout": Outcome.CLIENT_ERROR,  # this side has no connection left
+    "httpx.LocalProtocolError": Outcome.CLIENT_ERROR,
+    "httpx.UnsupportedProtocol": Outcome.CLIENT_ERROR,
+    "httpx.TimeoutException": Outcome.TIMEOUT,
+    "httpx.TransportError": Outcome.FAILURE,
+    "aiohttp.ClientConnectionError": Outcome.FAILURE,
+    "aiohttp.ClientPayloadError": Outcome.FAILURE,
+    "asyncio.IncompleteReadError": Outcome.FAILURE,
+}
+# Files, processes and used up descriptors are the caller's own.
+_OWN_ERRORS = (
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    ChildProcessError,
+    ProcessLookupError,
+)
+_OWN_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM}
+
+_STATUSES = range(100, 600)
+_TEXT_LENGTH = 4096
+_MOST_RELATED = 16
+
+
+def ending_of(error: BaseException, engine: Engine) -> Ending:
+    """The ending of a block that was left by `error`.
+
+    Causes and members of exception groups count too; the first that says anything decides. What
+    says nothing is the caller's own fault, and no endpoint's.
+
+    Args:
+        error: what left the block.
+        engine: the server that was asked, which knows its own statuses.
+    """
+    for one in _related(error):
+        ending = _of_response(one, engine)
+        if ending is not None:
+            return ending
+        outcome = _of_kind(one)
+        if outcome is not None:
+            return Ending(outcome)
+    return Ending(Outcome.CLIENT_ERROR)
+
+
+def _related(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it was raised from, and what it groups; causes can form a ring."""
+    todo = [error]
+    for _ in range(_MOST_RELATED):
+        if not todo:
+            return
+        one = todo.pop(0)
+        yield one
+        if isinstance(one, BaseExceptionGroup):
+            todo.extend(one.exceptions)
+        if one.__cause__ is not None:
+            todo.append(one.__cause__)
+
+
+def _of_response(error: BaseException, engine: Engine) -> Ending | None:
+    """The ending that an error with an HTTP status stands for."""
+    for source in (error, getattr(error, "response", None)):
+        for name in ("status_code", "status"):
+            status = getattr(source, name, None)
+            if isinstance(status, int) and status in _STATUSES:
+                headers = _headers(error) or _headers(getattr(error, "response", None))
+                text = str(error)[:_TEXT_LENGTH].encode(errors="replace")
+                outcome = engine.classify(status, headers, text)
+                if outcome is Outcome.OK:  # the answer was good, and the caller could not use it
+                    outcome = Outcome.CLIENT_ERROR
+                wait_s = retry_after_s(headers, now=datetime.now(UTC))
+                return Ending(outcome, retry_after_s=wait_s)
+    return None
+
+
+def _headers(source: object) -> Mapping[str, str]:
+    headers = getattr(source, "headers", None)
+    items = getattr(headers, "items", None)
+    return {str(k): str(v) for k, v in items()} if callable(items) else {}
+
+
+def _of_kind(error: BaseException) -> Outcome | None:
+    if isinstance(error, BaseExceptionGroup):
+        return None
+    if not isinstance(error, Exception):  # cancelled, closed, interrupted
+        return Outcome.CANCELLED
+    if isinstance(error, _OWN_ERRORS) or getattr(error, "errno", None) in _OWN_ERRNOS:
+        return Outcome.CLIENT_ERROR
+    if isinstance(error, OSError | UpstreamError):  # time-outs are OSErrors
+        return classify_error(error)
+    for kind in type(error).__mro__:
+        outcome = _BY_NAME.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
+        if outcome is not None:
+            return outcome
+    return None

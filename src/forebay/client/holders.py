@@ -1,0 +1,119 @@
+"""Who holds slots while asking for another one: the way into a deadlock, found before it closes.
+
+Theory of operation. A task that holds a slot and waits for another one gives nothing back until it
+gets it. If what such tasks hold leaves no room for what they wait for, none of them ever goes on.
+So when a task asks, take all tasks that hold and wait, with it; strike out whoever could start if
+nothing but what the others of them hold were in flight; repeat. Whoever is left waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from forebay.client.lease import Lease
+    from forebay.core.admission import Admission, Grant
+    from forebay.core.member import Member
+    from forebay.core.model import Ticket
+
+Task = asyncio.Task[Any]
+
+
+class Holders:
+    """The tasks of one session that hold slots.
+
+    Args:
+        admission: decides; it is only looked at.
+    """
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        # Weak, so that a lease that was dropped is collected, and gives its slot back.
+        self._held: dict[Task, dict[Grant, weakref.ref[Lease]]] = {}
+        self._asking: dict[Task, Ticket] = {}
+
+    def add(self, task: Task, grant: Grant, lease: Lease) -> None:
+        """`task` runs the block of `lease` from now on."""
+        self._held.setdefault(task, {})[grant] = weakref.ref(lease)
+
+    def remove(self, task: Task, grant: Grant) -> None:
+        """The block has ended."""
+        held = self._held.get(task, {})
+        held.pop(grant, None)
+        if not held:
+            self._held.pop(task, None)
+
+    def innermost(self, task: Task | None) -> Lease | None:
+        """The lease that `task` took last of those that it holds."""
+        held = self._held.get(task, {}) if task else {}
+        return next((lease for ref in reversed(held.values()) if (lease := ref())), None)
+
+    @contextmanager
+    def asking(self, ticket: Ticket) -> Iterator[None]:
+        """The running task waits for `ticket` while in the block.
+
+        Raises:
+            UsageError: it would wait for ever.
+        """
+        task = asyncio.current_task()
+        if task is None or task not in self._held:
+            yield
+            return
+        self._asking[task] = ticket
+        try:
+            if task in self._deadlocked():
+                raise UsageError(
+                    f"this task asks for a slot of {ticket.model!r}, which can never be free while "
+                    "slots are held by tasks that wait for another one, this task among them: "
+                    "leave the first block before asking again, or use one slot for both requests"
+                )
+            yield
+        finally:
+            del self._asking[task]
+
+    def _deadlocked(self) -> dict[Task, Ticket]:
+        stuck = dict(self._asking)
+        while True:
+            held = [grant for task in stuck for grant in self._held.get(task, ())]
+            free = [task for task, ticket in stuck.items() if self._could_start(ticket, held)]
+            if not free:
+                return stuck
+            for task in free:
+                del stuck[task]
+
+    def _could_start(self, ticket: Ticket, held: Sequence[Grant]) -> bool:
+        queue = self._admission.queues.get((ticket.model, ticket.service_class))
+        if queue is None:
+            return True  # it will be told that there is no such model
+        for member in queue.members:
+            asked = ticket.weight or member.state.endpoint.slot_weight
+            weight = max(1, min(asked, _free(member, ())))  # more than it could ever have: alone
+            if weight <= _free(member, held):
+                return True
+        return False
+
+
+def _free(member: Member, held: Sequence[Grant]) -> int:
+    """The slots that `member` could take if nothing but `held` were in flight: R1, R2 and R3."""
+    state, room, sibling = member.state, member.room, member.sibling
+
+    def inflight(of: Member) -> int:
+        return sum(grant.weight for grant in held if grant.member is of)
+
+    # The law's limit; while the endpoint comes back from an outage, what it grants is less.
+    limit = state.law.decision.limit
+    free = limit - inflight(member) - inflight(sibling)
+    if not member.interactive and sibling.priority:
+        free -= max(0, min(sibling.floor, limit - 1) - inflight(sibling))
+    if room.budget is not None:
+        others = [m for m in room.members if m.priority and m is not member]
+        reserved = sum(max(0, other.floor - inflight(other)) for other in others)
+        free = min(free, room.budget - reserved - sum(inflight(m) for m in room.members))
+    return free

@@ -1,0 +1,220 @@
+"""The library: admission for the code of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from forebay.client.fan_out import FanOut, Item, Result, text_tokens
+from forebay.client.holders import Holders
+from forebay.client.lease import Lease
+from forebay.config.build import serving
+from forebay.config.status import status
+from forebay.core.model import Reason, ServiceClass, Ticket
+from forebay.errors import Rejected, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+
+    from forebay.adapters.engines.scraper import Scraper
+    from forebay.client.home import Home
+    from forebay.config import Plan
+    from forebay.drivers.aio import AsyncLimiter
+    from forebay.drivers.aio import Lease as Slot
+
+Priority = Literal["best-effort"]
+
+
+class Session:
+    """An open session. It belongs to the event loop in which it was opened; see `open`."""
+
+    def __init__(
+        self, plan: Plan, limiter: AsyncLimiter, scrapers: Mapping[str, Scraper], home: Home
+    ) -> None:
+        self._plan = plan
+        self._limiter = limiter
+        self._scrapers = scrapers
+        self._home = home
+        self._holders = Holders(limiter.admission)
+        self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._classes = {p.endpoint.model: p.endpoint.service_class for p in serving(plan)}
+
+    def __repr__(self) -> str:
+        return f"<Session of {self._plan.file}>"
+
+    @asynccontextmanager
+    async def slot(
+        self,
+        model: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - also in force where nothing is awaited
+        priority: Priority | None = None,
+    ) -> AsyncIterator[Lease]:
+        """Hold a slot for one request: ``async with fb.slot("bge-m3") as lease``.
+
+        Args:
+            model: id of the model.
+            timeout: seconds to wait for the slot; None: `forebay.timeouts.request_s`. It does not
+                end the block; `asyncio.timeout` inside it does.
+            priority: ``best-effort`` lowers the request below the model's own class.
+
+        Raises:
+            Rejected: there is no slot; `reason` says why, `retry_after_s` when to try again.
+            UsageError: not where the session was opened, or waiting would never end.
+        """
+        with await self._lease(self._ticket(model, timeout, priority)) as lease:
+            yield lease
+
+    def try_slot(self, model: str, *, priority: Priority | None = None) -> Lease | None:
+        """Take a slot if one is free at once; it never waits. Use it as ``with lease``.
+
+        Raises:
+            Rejected: there will be none, whether one waits or not.
+            UsageError: not where the session was opened.
+        """
+        slot = self._limiter.try_slot(self._ticket(model, None, priority))
+        return None if slot is None else self._leased(slot)
+
+    @overload
+    async def map_concurrent(
+        self,
+        fn: Callable[[Item], Awaitable[Result]],
+        items: Iterable[Item] | AsyncIterable[Item],
+        *,
+        model: str,
+        timeout: float | None = None,  # noqa: ASYNC109
+        priority: Priority | None = None,
+        size: Callable[[Item], float | None] | None = None,
+        on_error: Literal["raise"] = "raise",
+    ) -> list[Result]: ...
+
+    @overload
+    async def map_concurrent(
+        self,
+        fn: Callable[[Item], Awaitable[Result]],
+        items: Iterable[Item] | AsyncIterable[Item],
+        *,
+        model: str,
+        timeout: float | None = None,  # noqa: ASYNC109
+        priority: Priority | None = None,
+        size: Callable[[Item], float | None] | None = None,
+        on_error: Literal["collect"],
+    ) -> list[Result | BaseException]: ...
+
+    async def map_concurrent(  # noqa: PLR0913 - all but two by keyword, with defaults
+        self,
+        fn: Callable[[Item], Awaitable[Result]],
+        items: Iterable[Item] | AsyncIterable[Item],
+        *,
+        model: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - for each item
+        priority: Priority | None = None,
+        size: Callable[[Item], float | None] | None = None,
+        on_error: Literal["raise", "collect"] = "raise",
+    ) -> list[Any]:
+        """Call `fn` for each item, inside a slot each; results are in the order of the items.
+
+        Items are taken as slots come free, so `items` may be endless in all but its results.
+        `fn` finds its lease by `current_lease`. While no endpoint can serve, it waits.
+
+        Args:
+            fn: what to do with an item.
+            items: iterable or async iterable.
+            model: id of the model.
+            timeout: seconds that each item may wait for its slot; see `slot`.
+            priority: see `slot`.
+            size: an item's size, see `Lease.work`; None where that is unknown. By default, texts
+                of embedding and reranking models count four characters as a token.
+            on_error: ``raise``: the first error cancels all others, and is raised. ``collect``:
+                an item's error is its result.
+
+        Raises:
+            Rejected: there is no slot; with ``collect`` only if there will be none for any item.
+            UsageError: not where the session was opened, or waiting would never end.
+        """
+        if on_error not in {"raise", "collect"}:
+            raise ValueError(f"on_error is {on_error!r}; it can be 'raise' or 'collect'")
+        self._ticket(model, timeout, priority)  # so that what is wrong is told before any work
+        if size is None:
+            chat = self._plan.models[model].kind == "chat"
+            size = _unknown if chat else text_tokens
+        fan_out = FanOut(
+            fn,
+            slot=lambda: self._patient_lease(self._ticket(model, timeout, priority)),
+            size=size,
+            collect=on_error == "collect",
+        )
+        return await fan_out.run(items)
+
+    def current_lease(self) -> Lease:
+        """The lease whose block the running task is in, the innermost of several.
+
+        Raises:
+            UsageError: it is in none; a task that was started inside a block is not in it.
+        """
+        self._home.check()
+        lease = self._holders.innermost(asyncio.current_task())
+        if lease is None:
+            raise UsageError("this task holds no slot: ask inside a slot, or in map_concurrent")
+        return lease
+
+    def status(self) -> dict[str, Any]:
+        """Groups, endpoints and models at this instant, as in the gateway's ``/forebay/status``.
+
+        Raises:
+            UsageError: not where the session was opened.
+        """
+        self._home.check()
+        limiter = self._limiter
+        return {
+            **status(self._plan, limiter.admission, self._scrapers, limiter.now()),
+            "config": {"path": self._plan.file, "loaded_at": self._loaded_at},
+        }
+
+    def _ticket(self, model: str, timeout_s: float | None, priority: Priority | None) -> Ticket:
+        self._home.check()
+        service_class = self._classes.get(model)
+        if service_class is None:
+            known = ", ".join(sorted(self._classes))
+            raise Rejected(
+                Reason.UNKNOWN_MODEL, f"no model {model!r} is configured; known: {known}"
+            )
+        if priority is not None:
+            if priority != "best-effort":
+                raise ValueError(f"priority is {priority!r}; it can be 'best-effort' or None")
+            service_class = ServiceClass.BEST_EFFORT
+        if timeout_s is None:
+            timeout_s = self._plan.config.forebay.timeouts.request_s
+        if not timeout_s > 0:
+            raise ValueError(f"timeout is {timeout_s}; it must be above 0 (try_slot never waits)")
+        return self._limiter.ticket(model, service_class, timeout_s=timeout_s)
+
+    async def _lease(self, ticket: Ticket) -> Lease:
+        with self._holders.asking(ticket):
+            slot = await self._limiter.slot(ticket)
+        return self._leased(slot)
+
+    async def _patient_lease(self, ticket: Ticket) -> Lease:
+        """As `_lease`, but bulk work that is told to come back later does."""
+        limiter = self._limiter
+        while True:
+            try:
+                return await self._lease(ticket)
+            except Rejected as error:
+                left_s = ticket.deadline - limiter.now()
+                wait_s = error.retry_after_s
+                if wait_s is None or wait_s >= left_s or error.reason == Reason.SHUTTING_DOWN:
+                    raise
+                await asyncio.sleep(wait_s)
+            left_s = ticket.deadline - limiter.now()
+            ticket = limiter.ticket(ticket.model, ticket.service_class, timeout_s=left_s)
+
+    def _leased(self, slot: Slot) -> Lease:
+        return Lease(slot, self._scrapers[slot.endpoint.id], self._holders, self._home)
+
+
+def _unknown(item: object) -> None:
+    """A prompt's length says nothing of how much will be generated."""
+    del item
