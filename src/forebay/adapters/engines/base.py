@@ -29,6 +29,8 @@ class Engine(Protocol):
 
     name: ClassVar[str]
     paths: ClassVar[tuple[str, ...]] = ()  # to read for a signal, the most telling first
+    # Whether its embeddings take token ids (of the model's own tokenizer) in the place of texts.
+    takes_token_ids: ClassVar[bool] = False
 
     def fits(self, replies: Mapping[str, Reply]) -> bool:
         """Whether the server that gave these replies is of this kind."""

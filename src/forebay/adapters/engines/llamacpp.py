@@ -30,6 +30,7 @@ class LlamaCpp(Engine):
 
     name: ClassVar[str] = "llamacpp"
     paths: ClassVar[tuple[str, ...]] = (METRICS, _PROPS)
+    takes_token_ids: ClassVar[bool] = True
 
     def fits(self, replies: Mapping[str, Reply]) -> bool:  # noqa: D102 - see Engine
         return (

@@ -44,6 +44,7 @@ class Sglang(Engine):
 
     name: ClassVar[str] = "sglang"
     paths: ClassVar[tuple[str, ...]] = (METRICS,)
+    takes_token_ids: ClassVar[bool] = True
 
     def fits(self, replies: Mapping[str, Reply]) -> bool:  # noqa: D102 - see Engine
         return exposes(replies, *_PREFIXES) or listed_by(replies, "sglang")

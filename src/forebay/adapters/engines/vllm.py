@@ -50,6 +50,7 @@ class Vllm(Engine):
 
     name: ClassVar[str] = "vllm"
     paths: ClassVar[tuple[str, ...]] = (METRICS,)
+    takes_token_ids: ClassVar[bool] = True
 
     def fits(self, replies: Mapping[str, Reply]) -> bool:  # noqa: D102 - see Engine
         return exposes(replies, *_PREFIXES) or listed_by(replies, "vllm")
