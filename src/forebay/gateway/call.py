@@ -77,6 +77,21 @@ class Call:
         self.keepalive: KeepAlive | None = None
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
 
+    def part(self, body: bytes, responder: Responder) -> Call:
+        """A part of this request: with another body, and `responder` to take the answer."""
+        return Call(
+            request=self.request,
+            responder=responder,
+            look=self.look,
+            body=body,
+            request_id=self.request_id,
+            id_was_sent=self.id_was_sent,
+            deadline=self.deadline,
+            deadline_is_default=self.deadline_is_default,
+            settings=self.settings,
+            metrics=self.metrics,
+        )
+
     @staticmethod
     def wall_clock() -> datetime:
         """The date that ``Retry-After`` dates are compared with."""

@@ -27,11 +27,21 @@ _GZIP = zlib.MAX_WBITS | 16
 
 
 class Look(msgspec.Struct, frozen=True):
-    """The fields of a request's body that decide how it is treated."""
+    """The fields of a request's body that decide how it is treated.
+
+    Args:
+        model: as named.
+        stream: whether a stream is asked for.
+        service_tier: OpenAI's name for a class of requests.
+        input: its JSON as it came, nothing if there is none; embeddings look into it.
+        encoding_format: likewise.
+    """
 
     model: str | None = None
     stream: bool | None = None
     service_tier: str | None = None
+    input: msgspec.Raw = msgspec.Raw()
+    encoding_format: msgspec.Raw = msgspec.Raw()
 
 
 _decoder = msgspec.json.Decoder(Look)

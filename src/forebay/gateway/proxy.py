@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from forebay.core.model import Ending, Outcome, ServiceClass
 from forebay.errors import Rejected
 from forebay.gateway.call import Call
+from forebay.gateway.embeddings import EmbeddingsHandler
 from forebay.gateway.exchange import Exchange, Failed
 from forebay.gateway.keepalive import KeepAlive
 from forebay.gateway.look import decoded, look_at
@@ -54,6 +55,7 @@ class Proxy:
         self._loop = asyncio.get_running_loop()
         self._id_prefix = urandom(6).hex()
         self._id_count = count(1)
+        self._embeddings = EmbeddingsHandler(deployment)
 
     async def handle(self, request: Request, responder: Responder, caller: Caller) -> None:
         """Answer one request. Every refusal and failure becomes an answer."""
@@ -62,12 +64,16 @@ class Proxy:
         try:
             call = self._call(request, responder, request_id, id_was_sent=sent_id is not None)
             service_class = self._service_class(call, caller)
+            inputs = self._embeddings.read(call) if self._embeddings.takes(request) else None
         except Refused as refused:
             self._deployment.metrics.rejected(None, refused.code)
             await refused.answer(responder, [(b"x-request-id", request_id)])
             return
         try:
-            await self._admit(call, service_class)
+            if inputs is None:
+                await self._admit(call, service_class)
+            else:
+                await self._embeddings.serve(call, inputs, service_class)
         finally:
             call.drop_keepalive()
 

@@ -1,0 +1,188 @@
+"""Whether an answer has one vector for each input, in which order, and how several become one.
+
+Most answers need nothing. That is found out by a scan for two keys, which takes a third of the time
+of decoding; whatever the scan does not like is decoded and judged then.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forebay.gateway.embeddings.held import InvalidAnswer
+from forebay.gateway.embeddings.vectors import (
+    InvalidVector,
+    is_base64,
+    to_base64,
+    to_floats,
+    unpacked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from forebay.gateway.embeddings.inputs import Encoding
+
+# Keys with what follows them: an index, or how a vector that is not empty begins.
+_SCAN = re.compile(rb'"(?:index"\s*:\s*(\d+)\s*[,}]|embedding"\s*:\s*("|\[\s*[-\d]))')
+_BASE64_QUANTUM, _FLOAT_BYTES = 4, 4
+_EXCERPT_BYTES = 300
+
+_Item = dict[str, msgspec.Raw]
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items = msgspec.json.Decoder(list[_Item])
+_index = msgspec.json.Decoder(int | None)
+_object = msgspec.json.Decoder(dict[str, object])
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer, understood; nothing in it is decoded further than it must be.
+
+    Args:
+        fields: everything but the vectors.
+        items: one for each input, in the inputs' order.
+    """
+
+    fields: dict[str, msgspec.Raw]
+    items: list[_Item]
+
+
+def needs_nothing(body: bytes, inputs: int, encoding: Encoding | None) -> bool:
+    """Whether an answer plainly is what was asked for, so that it may go to the client as it is.
+
+    Args:
+        body: the answer.
+        inputs: how many inputs there were.
+        encoding: what the vectors must be; None if that does not matter.
+    """
+    indices = vectors = size = 0
+    for found in _SCAN.finditer(body):
+        index, start = found.groups()
+        if index is not None:
+            if int(index) != indices:
+                return False
+            indices += 1
+            continue
+        vectors += 1
+        if encoding is None:
+            continue
+        if (start == b'"') is not (encoding == "base64"):
+            return False
+        if start == b'"':
+            packed = _packed_bytes(body, found.end())
+            if not packed or packed % _FLOAT_BYTES or (size and packed != size):
+                return False
+            size = packed
+    return indices == vectors == inputs
+
+
+def _packed_bytes(body: bytes, start: int) -> int:
+    """How many bytes the base64 at `start` stands for; 0 if it is not plain base64."""
+    end = body.find(b'"', start)
+    length = end - start
+    if length <= 0 or length % _BASE64_QUANTUM or body.find(b"\\", start, end) >= 0:
+        return 0
+    return length // 4 * 3 - body.count(b"=", end - 2, end)
+
+
+def read(body: bytes, inputs: int, encoding: Encoding | None) -> Answer:
+    """Understand an answer, put its items in order, and their vectors into the encoding asked for.
+
+    Args:
+        body: the answer.
+        inputs: how many inputs there were.
+        encoding: what the vectors must be; None leaves them as they are.
+
+    Raises:
+        InvalidAnswer: some input has no vector, or it cannot be told which one it is.
+    """
+    try:
+        fields = _fields.decode(body)
+        items = _items.decode(fields.pop("data", b"null"))
+    except msgspec.MsgspecError as error:
+        beginning = body[:_EXCERPT_BYTES].decode("utf-8", "replace")
+        raise InvalidAnswer(f"no list of embeddings ({error}): {beginning}") from None
+    if len(items) != inputs:
+        raise InvalidAnswer(f"{len(items)} embeddings for {inputs} inputs")
+    items = _in_order(items)
+    sizes = set()
+    for index, item in enumerate(items):
+        try:
+            sizes.add(_convert(item, encoding))
+        except InvalidVector as invalid:
+            raise InvalidAnswer(f"embedding {index} is not valid: {invalid}") from None
+    if len(sizes) > 1:
+        raise InvalidAnswer("the embeddings differ in length")
+    return Answer(fields, items)
+
+
+def _in_order(items: list[_Item]) -> list[_Item]:
+    """The items by index; as they are if none has one."""
+    try:
+        indices = [_index.decode(item.get("index", b"null")) for item in items]
+    except msgspec.MsgspecError as error:
+        raise InvalidAnswer(f"an index is none: {error}") from None
+    if all(index is None for index in indices):
+        return items
+    by_index = dict(zip(indices, items, strict=True))
+    try:
+        return [by_index[index] for index in range(len(items))]
+    except KeyError as missing:
+        raise InvalidAnswer(f"no embedding has the index {missing}") from None
+
+
+def _convert(item: _Item, encoding: Encoding | None) -> int:
+    """Bring the item's vector into `encoding`; return the bytes of one in base64, else 0."""
+    embedding = bytes(item.get("embedding", b""))
+    if embedding in {b"", b"null", b"[]", b'""'}:
+        raise InvalidVector("it is empty")
+    given = is_base64(embedding)
+    if encoding is None or not (given or encoding == "base64"):
+        return 0
+    if encoding == "float":
+        item["embedding"] = msgspec.Raw(to_floats(embedding))
+        item.pop("encoding_format", None)  # llama.cpp tells it with every item
+        return 0
+    if not given:
+        item["embedding"] = msgspec.Raw(embedding := to_base64(embedding))
+    return len(unpacked(embedding))
+
+
+def merged(answers: Sequence[Answer]) -> bytes:
+    """One answer out of those for consecutive inputs: the first one's fields, usage summed up."""
+    items = [item for answer in answers for item in answer.items]
+    for index, item in enumerate(items):
+        item["index"] = msgspec.Raw(b"%d" % index)
+    fields: dict[str, object] = {**answers[0].fields}
+    usage = _sum(_usages(answers))
+    if usage:
+        fields["usage"] = usage
+    fields["data"] = items
+    return msgspec.json.encode(fields)
+
+
+def _usages(answers: Sequence[Answer]) -> Iterable[dict[str, object]]:
+    for answer in answers:
+        try:
+            yield _object.decode(answer.fields.get("usage", b"{}"))
+        except msgspec.MsgspecError:
+            continue  # null, mostly
+
+
+def _sum(counts: Iterable[dict[str, object]]) -> dict[str, object]:
+    """Numbers of the same name added up, also in objects inside; of anything else the first."""
+    total: dict[str, object] = {}
+    for count in counts:
+        for name, value in count.items():
+            before = total.get(name)
+            if isinstance(before, dict) and isinstance(value, dict):
+                total[name] = _sum((before, value))
+            elif isinstance(before, int | float) and isinstance(value, int | float):
+                total[name] = before + value
+            elif before is None:
+                total[name] = value
+    return total

@@ -1,0 +1,117 @@
+"""Answers requests for embeddings."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from forebay.gateway.embeddings import answers, inputs
+from forebay.gateway.embeddings.known import KnownEndpoint
+from forebay.gateway.embeddings.pieces import Pieces, RefusedUpstream
+from forebay.gateway.refusal import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forebay.core.model import ServiceClass
+    from forebay.gateway.call import Call
+    from forebay.gateway.deployment import Deployment
+    from forebay.gateway.embeddings.inputs import Inputs
+    from forebay.gateway.embeddings.pieces import Part
+    from forebay.gateway.message import Request
+
+_log = logging.getLogger(__name__)
+
+_PATH = b"/v1/embeddings"
+# They tell of one endpoint's answer as it was sent.
+_OF_ONE_ANSWER = frozenset({b"content-encoding", b"content-length", b"content-md5", b"etag"})
+
+
+class EmbeddingsHandler:
+    """Handles ``POST /v1/embeddings``.
+
+    Args:
+        deployment: the endpoints and their admission.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._known: dict[str, dict[str, KnownEndpoint]] = {}
+
+    @staticmethod
+    def takes(request: Request) -> bool:
+        """Whether a request is one for it."""
+        return request.path == _PATH and request.method == "POST"
+
+    def read(self, call: Call) -> Inputs:
+        """Understand a request before it takes a slot.
+
+        Raises:
+            Refused: it cannot be served, whatever the endpoint.
+        """
+        wanted = inputs.read(call.look, call.body)
+        if wanted.are_tokens:
+            for known in self._endpoints(call).values():
+                _see_that_it_takes_tokens(known)
+        return wanted
+
+    async def serve(self, call: Call, wanted: Inputs, service_class: ServiceClass) -> None:
+        """Answer a request. Every refusal and failure becomes an answer."""
+        pieces = Pieces(call, wanted, service_class, self._deployment, self._endpoints(call))
+        try:
+            parts = await pieces.run()
+        except RefusedUpstream as refused:
+            await refused.held.pass_on(call.responder)
+        except Refused as refused:
+            await refused.answer(call.responder, call.own_headers())
+        except Exception:  # noqa: BLE001 - whatever it is, the client hears of it
+            _log.exception("%s: cannot be served", call.request_id.decode("latin-1"))
+            message = "the gateway failed; its log says how"
+            failed = Refused(500, message, code="internal_error")
+            await failed.answer(call.responder, call.own_headers())
+        else:
+            await _answer(call, parts, pieces.queued_s)
+
+    def _endpoints(self, call: Call) -> Mapping[str, KnownEndpoint]:
+        """The endpoints that a request may go to."""
+        model = call.look.model
+        assert model is not None  # noqa: S101 - the proxy has seen to it
+        known = self._known.get(model)
+        if known is None:
+            known = self._known[model] = {
+                id_: KnownEndpoint(target)
+                for id_, target in self._deployment.targets.items()
+                if model in {target.endpoint.model, target.endpoint.fallback_of}
+            }
+        return known
+
+
+def _see_that_it_takes_tokens(known: KnownEndpoint) -> None:
+    engine = known.target.engine
+    if not engine.takes_token_ids:
+        raise Refused(
+            400,
+            f"{known.target.name} ({engine.name}) takes texts only, and token ids of another "
+            "tokenizer would mean other words; send text "
+            "(LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False))",
+            code="token_ids_not_supported",
+            param="input",
+        )
+
+
+async def _answer(call: Call, parts: list[Part], queued_s: float) -> None:
+    first = parts[0].held
+    understood = [part.answer for part in parts if part.answer is not None]
+    if not understood:
+        await first.pass_on(call.responder)
+        return
+    body = answers.merged(understood)
+    headers = [
+        pair
+        for pair in first.headers
+        if pair[0] not in _OF_ONE_ANSWER and pair[0] != b"x-forebay-queued-ms"
+    ]
+    headers.append((b"x-forebay-queued-ms", b"%d" % (queued_s * 1000)))
+    headers.append((b"content-length", b"%d" % len(body)))
+    await call.responder.start(first.status, headers)
+    await call.responder.end(body)

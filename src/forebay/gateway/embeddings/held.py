@@ -1,0 +1,105 @@
+"""Takes an endpoint's answer in the client's place, until it has been looked at."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from forebay.gateway.refusal import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay.gateway.message import Headers, Responder
+
+# 2,048 vectors of 4,096 dimensions as JSON are about 180 MB.
+_MOST_BYTES = 256 * 1024 * 1024
+_ANY_ZLIB_HEADER = zlib.MAX_WBITS | 32
+
+
+class InvalidAnswer(Exception):  # noqa: N818 - what is wrong, to go into a message
+    """An answer that does not give each input its vector."""
+
+
+class HeldAnswer:
+    """A `forebay.gateway.message.Responder` that keeps what it is given.
+
+    Attributes:
+        status: of the answer; 0 while there is none.
+        headers: as they would go to the client.
+        pieces: of the body.
+    """
+
+    __slots__ = ("_size", "event_stream", "headers", "pieces", "started", "status")
+
+    def __init__(self) -> None:
+        self.started = False
+        self.event_stream = False
+        self.status = 0
+        self.headers: Headers = []
+        self.pieces: list[bytes] = []
+        self._size = 0
+
+    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Note status and headers."""
+        self.started = True
+        self.status, self.headers = status, list(headers)
+
+    async def write(self, piece: bytes) -> None:
+        """Keep a piece of the body.
+
+        Raises:
+            Refused: the answer is too large to be held.
+        """
+        self.pieces.append(piece)
+        self._size += len(piece)
+        if self._size > _MOST_BYTES:
+            message = f"the vectors are over {_MOST_BYTES} bytes; ask for fewer at once, or base64"
+            raise Refused(502, message, code="answer_too_large")
+
+    async def end(self, piece: bytes = b"") -> None:
+        """Keep the last piece."""
+        await self.write(piece)
+
+    def cut(self) -> None:
+        """Nothing: what is held has not been sent."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is one of success."""
+        return self.status // 100 == 2  # noqa: PLR2004
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of that (lower-case) name."""
+        return next((value for key, value in self.headers if key == name), None)
+
+    def content(self) -> bytes:
+        """The body, with its gzip or deflate undone.
+
+        Raises:
+            InvalidAnswer: another encoding, or a broken one. None was asked for.
+        """
+        body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+        encoding = self.header(b"content-encoding")
+        if encoding is None or encoding.lower() == b"identity":
+            return body
+        if encoding.lower() not in {b"gzip", b"x-gzip", b"deflate"}:
+            raise InvalidAnswer(f"its content-encoding is {encoding.decode('latin-1')!r}")
+        unpacker = zlib.decompressobj(wbits=_ANY_ZLIB_HEADER)
+        try:
+            content = unpacker.decompress(body, _MOST_BYTES)
+        except zlib.error as error:
+            raise InvalidAnswer(
+                f"its body is not what its content-encoding says: {error}"
+            ) from None
+        if not unpacker.eof:
+            raise InvalidAnswer("its compressed body is cut short or too large")
+        return content
+
+    async def pass_on(self, responder: Responder) -> None:
+        """Send it to the client as it is."""
+        await responder.start(self.status, self.headers)
+        *before, last = self.pieces or [b""]
+        for piece in before:
+            await responder.write(piece)
+        await responder.end(last)

@@ -1,0 +1,181 @@
+"""What a request for embeddings asks for: its inputs, and the encoding of the vectors.
+
+The inputs stay JSON as it came; they are told apart by their first byte, and never decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from forebay.gateway.refusal import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay.gateway.look import Look
+
+Encoding = Literal["float", "base64"]
+
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_token_ids = msgspec.json.Decoder(list[int])
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NULL = b"null"
+# Beside its inputs a piece is no larger than the request but for brackets and an encoding.
+_AROUND_BYTES = 40
+_FLOAT = msgspec.Raw(b'"float"')
+_ENCODINGS: dict[bytes, Encoding] = {b'"float"': "float", b'"base64"': "base64"}
+_KINDS = {
+    b'"': "a text",
+    b"[": "a list",
+    b"{": "an object",
+    b"n": "null",
+    b"t": "a boolean",
+    b"f": "a boolean",
+}
+
+
+@dataclass(slots=True)
+class Inputs:
+    """A request's inputs; immutable but for what is worked out late.
+
+    Args:
+        request: the body that they came in.
+        items: the JSON of each, or nothing if there is one that is no list's item.
+        size_bytes: of their JSON, all together.
+        are_tokens: token ids instead of texts.
+        encoding: what the client asked for; float if it did not; None for one not known here.
+        drops_null_encoding: the request has an ``encoding_format`` that says nothing.
+    """
+
+    request: bytes
+    items: Sequence[msgspec.Raw]
+    size_bytes: int
+    are_tokens: bool
+    encoding: Encoding | None
+    drops_null_encoding: bool
+    _other: dict[str, msgspec.Raw] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.items) or 1
+
+    def until(self, start: int, stop: int, most_bytes: int) -> int:
+        """The index at which a request for the inputs from `start` on must end to fit.
+
+        Args:
+            start: the first input's index.
+            stop: the index after the last, if all of them fit.
+            most_bytes: of the request.
+        """
+        size = len(self.request) - self.size_bytes + _AROUND_BYTES
+        for index in range(start, stop):
+            size += len(self.items[index]) + 1
+            if size > most_bytes:
+                return index
+        return stop
+
+    def body(self, start: int, stop: int, *, as_float: bool) -> bytes:
+        """A request for the inputs from `start` to `stop`; byte for byte the client's if it can be.
+
+        Args:
+            start: the first input's index.
+            stop: the index after the last.
+            as_float: ask for floats, whatever the client asked for.
+        """
+        whole = stop - start == len(self)
+        if whole and not as_float and not self.drops_null_encoding:
+            return self.request
+        self._other = self._other or _fields.decode(self.request)
+        body = dict(self._other)
+        if not whole:
+            body["input"] = msgspec.Raw(b"[" + b",".join(self.items[start:stop]) + b"]")
+        if as_float:
+            body["encoding_format"] = _FLOAT
+        elif self.drops_null_encoding:
+            del body["encoding_format"]
+        return msgspec.json.encode(body)
+
+
+def read(look: Look, body: bytes) -> Inputs:
+    """Understand a request for embeddings.
+
+    Args:
+        look: what its body says.
+        body: the body.
+
+    Raises:
+        Refused: inputs that no server takes.
+    """
+    items, are_tokens = _items_of(look.input, body)
+    encoding = bytes(look.encoding_format)
+    return Inputs(
+        request=body,
+        items=items,
+        size_bytes=len(look.input),
+        are_tokens=are_tokens,
+        encoding="float" if encoding in {b"", _NULL} else _ENCODINGS.get(encoding),
+        drops_null_encoding=encoding == _NULL,
+    )
+
+
+def _items_of(raw: msgspec.Raw, body: bytes) -> tuple[Sequence[msgspec.Raw], bool]:
+    """The items of the input, none if it is a single one; and whether they are token ids."""
+    start = bytes(memoryview(raw)[:1])
+    if not start:
+        if "messages" in _fields.decode(body):  # vLLM embeds chats, too
+            return (), False
+        raise _invalid("is missing; give a text or a list of texts")
+    if start == b'"':
+        _check_text(raw, None)
+        return (), False
+    if start != b"[":
+        raise _invalid(f"is {_kind(raw)}; give a text or a list of texts")
+    items = _items.decode(raw)
+    if not items:
+        raise _invalid("is an empty list; give at least one text")
+    start = bytes(items[0])[:1]
+    if start not in {b'"', b"["}:
+        _check_flat(items)
+        return (), True
+    check = _check_text if start == b'"' else _check_tokens
+    for index, item in enumerate(items):
+        check(item, index)
+    return items, check is _check_tokens
+
+
+def _check_text(item: msgspec.Raw, index: int | None) -> None:
+    text = bytes(item)
+    if not text.startswith(b'"'):
+        raise _invalid(f"is {_kind(item)}, but must be a text", index)
+    if text == b'""':
+        raise _invalid("is an empty text; leave it out", index)
+
+
+def _check_tokens(item: msgspec.Raw, index: int) -> None:
+    if not bytes(item).startswith(b"["):
+        raise _invalid(f"is {_kind(item)}, but must be a list of token ids", index)
+    try:
+        if _token_ids.decode(item):
+            return
+    except msgspec.ValidationError:
+        raise _invalid("must hold whole numbers, as token ids are", index) from None
+    raise _invalid("is an empty list of token ids; leave it out", index)
+
+
+def _check_flat(items: Sequence[msgspec.Raw]) -> None:
+    """One document, as a list of token ids."""
+    for index, item in enumerate(items):
+        if not bytes(item).isdigit():
+            wanted = "a token id, as those before it are" if index else "a text or a token id"
+            raise _invalid(f"is {_kind(item)}, but must be {wanted}", index)
+
+
+def _kind(item: msgspec.Raw) -> str:
+    return _KINDS.get(bytes(item)[:1], "a number")
+
+
+def _invalid(problem: str, index: int | None = None) -> Refused:
+    where = "" if index is None else f"[{index}]"
+    return Refused(400, f"input{where} {problem}", code="invalid_input", param="input")

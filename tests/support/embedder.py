@@ -1,0 +1,92 @@
+"""Scripted embedding servers, each with the ways of another kind."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+from support.http_responses import json_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def one_embedder(url: str, *, ceiling: int = 8, forebay: dict[str, Any] | None = None, **more):
+    """One embedding model ``m``; its limit does not move."""
+    entry = {
+        "id": "m",
+        "base_url": f"{url}/v1",
+        "gpu_group": "gpu",
+        "max_concurrent_requests": ceiling,
+        "engine": "unknown",
+        **more,
+    }
+    return {"embedding_models": [entry], "forebay": {"limit": "fixed", **(forebay or {})}}
+
+
+def vector(text: str) -> list[float]:
+    """The vector of ``"t17"`` is ``[17, -0.5]``: each tells whose it is."""
+    return [float(text.removeprefix("t").split(" ")[0]), -0.5]
+
+
+def packed(values: list[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(values)}f", *values)).decode()
+
+
+def texts(count: int, start: int = 0, padding: str = "") -> list[str]:
+    return [f"t{number}{padding}" for number in range(start, start + count)]
+
+
+def embeddings(request: dict[str, Any], *, as_base64: bool | None = None) -> bytes:
+    """A correct answer; in the encoding that was asked for, unless told otherwise."""
+    inputs = request["input"] if isinstance(request["input"], list) else [request["input"]]
+    if as_base64 is None:
+        as_base64 = request.get("encoding_format") == "base64"
+    data = [
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": packed(vector(text)) if as_base64 else vector(text),
+        }
+        for index, text in enumerate(inputs)
+    ]
+    usage = {"prompt_tokens": len(inputs), "total_tokens": len(inputs)}
+    return json_response({"object": "list", "data": data, "model": "m-1", "usage": usage})
+
+
+def refusal(status: str, message: str) -> bytes:
+    return json_response({"message": message, "code": int(status[:3])}, status=status)
+
+
+class Embedder:
+    """A server that answers each request with what `behave` makes of it.
+
+    Args:
+        serve: the fixture that starts scripted servers.
+        behave: the request's JSON → the response.
+    """
+
+    def __init__(self, serve: Any, behave: Callable[[dict[str, Any]], bytes] = embeddings) -> None:
+        self._behave = behave
+        self.bodies: list[bytes] = []
+        self.url = serve(self._script).url
+
+    async def _script(self, peer: Any) -> None:
+        while request := await peer.request():
+            head, _, body = request.partition(b"\r\n\r\n")
+            if not head.startswith(b"POST"):
+                await peer.send(json_response({}, status="404 Not Found"))
+                continue
+            self.bodies.append(body)
+            await peer.send(self._behave(json.loads(body)))
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for body in self.bodies]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Inputs in each request."""
+        return [len(request["input"]) for request in self.requests]
