@@ -22,6 +22,7 @@ _STATUS = {
     Reason.UNKNOWN_MODEL: 404,
 }
 _BUSY = 503
+_TRY_AGAIN = frozenset({429, _BUSY})
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -32,7 +33,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
         message: for people.
         code: short and stable, for programs.
         param: the part of the request that is wrong, if it is one.
-        retry_after_s: when to try again, if that makes sense.
+        retry_after_s: when to try again; 429 and 503 always tell.
     """
 
     def __init__(
@@ -48,16 +49,16 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
         self.status = status
         self.code = code
         self.param = param
+        if retry_after_s is None and status in _TRY_AGAIN:
+            retry_after_s = 1
         self.retry_after_s = retry_after_s
 
     @classmethod
     def of(cls, rejected: Rejected) -> Refused:
         """The answer to a request that was not admitted."""
         status = _STATUS.get(Reason(rejected.reason), _BUSY)
-        retry_after_s = rejected.retry_after_s
-        if retry_after_s is None and status in {429, _BUSY}:
-            retry_after_s = 1
-        return cls(status, str(rejected), code=rejected.reason, retry_after_s=retry_after_s)
+        seconds = rejected.retry_after_s
+        return cls(status, str(rejected), code=rejected.reason, retry_after_s=seconds)
 
     @property
     def body(self) -> bytes:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from forebay.adapters.engines.status import stream_error
 from forebay.core.model import Timing, TimingKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from forebay.core.model import Outcome
 
 _WORK = TimingKind.WORK
 _OUTPUT_TOKEN = TimingKind.OUTPUT_TOKEN
@@ -22,41 +25,58 @@ _LOOK_BYTES = 4096
 # An event with something in it; comments and empty events say nothing.
 _EVENT = re.compile(rb"(?:^|[\r\n])data:[ \t]*[^\s]")
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
+# OpenAI's streams of tokens; other APIs' streams end in ways of their own.
+_TOKENS = re.compile(rb'"object"\s*:\s*"(?:chat\.completion\.chunk|text_completion)"')
+_FINISHED = re.compile(rb'"finish_reason"\s*:\s*"|data:\s*\[DONE\]')
 _FEWEST_GAPS = 2
+# How a piece begins that is blank, or a comment.
+_SAYS_NOTHING = (b"", b":")
 
 
 class StreamTap:
-    """Reads along in a stream of server-sent events."""
+    """Reads along in a stream of server-sent events.
 
-    __slots__ = ("_last", "clock", "events", "first_at", "last_at")
+    Attributes:
+        events: how many have come.
+        first_at: when the first one came.
+        last_at: when anything but a comment came last.
+        end: the last few kilobytes.
+    """
+
+    __slots__ = ("clock", "end", "events", "first_at", "last_at")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.events = 0
         self.first_at = 0.0
         self.last_at = 0.0
-        self._last = (b"", b"")
+        self.end = b""
 
     def first(self, beginning: bytes) -> None:
         """The first event has arrived; `beginning` is the stream up to here."""
         self.first_at = self.last_at = self.clock()
         self.events = beginning.count(b"data:")
-        self._last = (b"", beginning)
+        self.end = beginning[-_LOOK_BYTES:]
 
-    def see(self, piece: bytes) -> None:
-        """A further piece of the stream."""
+    def see(self, piece: bytes) -> bool:
+        """A further piece of the stream; whether it says anything, as comments do not."""
         count = piece.count(b"data:")
-        if count:
-            self.events += count
-            self.last_at = self.clock()
-        self._last = (self._last[1], piece)
+        self.end = (self.end + piece)[-_LOOK_BYTES:]
+        if not count and piece.lstrip()[:1] in _SAYS_NOTHING:
+            return False
+        self.events += count
+        self.last_at = self.clock()
+        return True
+
+    def unfinished(self) -> bool:
+        """Whether tokens were streamed, and the end is not where an answer ends."""
+        return _FINISHED.search(self.end) is None and _TOKENS.search(self.end) is not None
 
     def tokens(self) -> tuple[int | None, int]:
         """Prompt tokens, if the stream told; tokens sent: as told, else one for each event."""
-        end = b"".join(self._last)
-        if b'_tokens"' not in end:
+        if b'_tokens"' not in self.end:
             return None, self.events
-        prompt, completion = usage(end[-_LOOK_BYTES:])
+        prompt, completion = usage(self.end)
         return prompt, self.events if completion is None else completion
 
     def timings(self) -> tuple[Timing, ...]:
@@ -71,6 +91,19 @@ def has_event(beginning: bytes) -> bool:
     """Whether the first whole event that says something has arrived."""
     start = _EVENT.search(beginning)
     return start is not None and _EVENT_END.search(beginning, start.end()) is not None
+
+
+def is_html(beginning: bytes) -> bool:
+    """Whether a body is a web page, whatever its content-type says."""
+    return beginning[:64].lstrip()[:9].lower().startswith((b"<!doctype", b"<html"))
+
+
+def error_alone(body: bytes) -> Outcome | None:
+    """The outcome of a whole body that is nothing but an error; None if it is something else.
+
+    Objects of the API that tell of an error, such as a failed response, say what they are.
+    """
+    return None if b'"object"' in body else stream_error(body)
 
 
 def usage(body: bytes) -> tuple[int | None, int | None]:

@@ -6,6 +6,7 @@ import gzip
 import json
 
 import pytest
+
 from support.embedder import Embedder, embeddings, one_embedder
 from support.http_responses import json_response, response
 from support.wire import JSON, connected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from support.embedder import Embedder, embeddings, one_embedder
 from support.http_responses import json_response
 from support.wire import JSON, connected

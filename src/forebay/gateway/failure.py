@@ -1,0 +1,90 @@
+"""What a failed exchange means: the client is told, the endpoint is judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.adapters.engines.status import classify_error, hint
+from forebay.core.model import Ending, Outcome
+from forebay.errors import UpstreamTimeout
+from forebay.gateway.refusal import Refused
+
+if TYPE_CHECKING:
+    from forebay.errors import UpstreamError
+    from forebay.gateway.call import Call
+    from forebay.gateway.target import Target
+
+_BAD_GATEWAY, _UNAVAILABLE, _GATEWAY_TIMEOUT = 502, 503, 504
+_STATUS_OF_STREAMED_ERROR = {
+    Outcome.CLIENT_ERROR: 400,
+    Outcome.CONGESTION: _UNAVAILABLE,
+    Outcome.LOADING: _UNAVAILABLE,
+}
+_EXCERPT_BYTES = 500
+# A time-out of the request's own deadline may fire this much before it: timers are rounded.
+_TOLERANCE_S = 0.005
+
+
+class Failed(Exception):  # noqa: N818 - it carries an answer
+    """An exchange that ended without a whole answer for the client.
+
+    Args:
+        refused: what to tell the client.
+        ending: what it tells of the endpoint.
+    """
+
+    def __init__(self, refused: Refused, ending: Ending) -> None:
+        super().__init__(str(refused))
+        self.refused = refused
+        self.ending = ending
+
+
+def broken(target: Target, what: str) -> Failed:
+    """The endpoint answered, but not as an endpoint does; `what` completes a sentence."""
+    return Failed(_refused(_BAD_GATEWAY, f"{target.name} {what}"), Ending(Outcome.FAILURE))
+
+
+def refused_upstream(target: Target, status: int, body: bytes, ending: Ending) -> Failed:
+    """A refusal of the endpoint that cannot go to the client as it is."""
+    ours = status if status // 100 in {4, 5} else _BAD_GATEWAY
+    message = f"{target.name} answered {status}: {_excerpt(body)}"
+    return Failed(_refused(ours, message, ending.retry_after_s), ending)
+
+
+def error_in_success(target: Target, body: bytes, outcome: Outcome) -> Failed:
+    """An error that came with status 200, as a body or as the first event of a stream."""
+    status = _STATUS_OF_STREAMED_ERROR.get(outcome, _BAD_GATEWAY)
+    message = f"{target.name} answered 200 with an error: {_excerpt(body)}"
+    return Failed(_refused(status, message), Ending(outcome))
+
+
+def saturated(target: Target) -> Failed:
+    """This side has no connection left; the endpoint has nothing to do with it."""
+    message = f"the gateway has no connection left for {target.name}"
+    refused = Refused(_UNAVAILABLE, message, code="gateway_saturated")
+    return Failed(refused, Ending(Outcome.CANCELLED))
+
+
+def no_answer(target: Target, call: Call, error: UpstreamError) -> Failed:
+    """The endpoint could not be reached, went away, or did not answer in time."""
+    outcome = classify_error(error)
+    if not isinstance(error, UpstreamTimeout):
+        advice = hint(error)
+        message = f"{target.name} failed: {error}" + (f" ({advice})" if advice else "")
+        return Failed(_refused(_BAD_GATEWAY, message), Ending(outcome))
+    if call.clock() < call.deadline - _TOLERANCE_S:
+        message = f"{target.name} did not answer in time: {error}"
+        return Failed(Refused(_GATEWAY_TIMEOUT, message, code="timeout"), Ending(outcome))
+    if not call.deadline_is_default:
+        # The request ran out of a time of its own; the endpoint would have had longer.
+        outcome = Outcome.CANCELLED
+    message = f"{target.name} did not answer before the request's deadline"
+    return Failed(Refused(_GATEWAY_TIMEOUT, message, code="deadline"), Ending(outcome))
+
+
+def _refused(status: int, message: str, retry_after_s: float | None = None) -> Refused:
+    return Refused(status, message, code="upstream_error", retry_after_s=retry_after_s)
+
+
+def _excerpt(body: bytes) -> str:
+    return " ".join(body[:_EXCERPT_BYTES].decode("utf-8", "replace").split())

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.running_gateway import running_gateway
+from support.scripted import Server
+
+from forebay.emulator import ChatSpec, EmbeddingSpec, Emulator, EmulatorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from forebay.emulator import Host
+
+# Quick, and its answers are long enough to leave in the middle of them.
+QUICK = EmulatorSpec(
+    chat=ChatSpec(weights_s=0.002, token_s=1e-5, overhead_s=0.0002, prefill_overhead_s=0.002),
+    embedding=EmbeddingSpec(weights_s=0.001, token_s=2e-6, overhead_s=0.003, dimensions=8),
+)
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """The event loop that the gateway runs on."""
+    return ("asyncio", {"use_uvloop": True})
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[Host]:
+    async with Emulator(QUICK).running() as running:
+        yield running
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Any]:
+    """Start scripted endpoints: ``serve(script)``, where the script gets each connection's Peer."""
+    async with AsyncExitStack() as stack:
+
+        def start(script):
+            server = Server(script)
+            stack.push_async_callback(server.aclose)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Any]:
+    """Start gateways in this process: ``await gateway(config)``."""
+    async with AsyncExitStack() as stack:
+        yield partial(_start, stack)
+
+
+async def _start(stack: AsyncExitStack, config: dict[str, Any]) -> Any:
+    return await stack.enter_async_context(running_gateway(config))

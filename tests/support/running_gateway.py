@@ -1,0 +1,97 @@
+"""The real gateway, in a test's own process and event loop, on a real socket."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from forebay.config.load import plan_from
+from forebay.gateway.deployment import Deployment
+from forebay.gateway.serve import listen, server_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@dataclass(frozen=True)
+class RunningGateway:
+    """A gateway that takes requests.
+
+    Args:
+        url: where it listens.
+        deployment: what it runs; for looking into.
+    """
+
+    url: str
+    deployment: Deployment
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.url}/v1"
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def status(self) -> dict[str, Any]:
+        return self.deployment.status()
+
+    @property
+    def inflight(self) -> int:
+        """Slots in use, over all groups; they must agree with the endpoints' own counts."""
+        now = self.status()
+        groups = sum(group["inflight"] for group in now["groups"].values())
+        assert groups == sum(endpoint["inflight"] for endpoint in now["endpoints"].values())
+        return groups
+
+    @property
+    def queued(self) -> int:
+        return sum(
+            count
+            for group in self.status()["groups"].values()
+            for count in group["queued"].values()
+        )
+
+    @property
+    def idle(self) -> bool:
+        return self.inflight == 0 and self.queued == 0
+
+    def breaker(self, model: str) -> dict[str, Any]:
+        return self.endpoint(model)["breaker"]
+
+    def endpoint(self, model: str) -> dict[str, Any]:
+        return next(e for e in self.status()["endpoints"].values() if e["model"] == model)
+
+    def counted(self, name: str, **labels: str) -> float:
+        """A metric's value, summed over the labels that are not given."""
+        return sum(
+            sample.value
+            for family in self.deployment.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+
+@asynccontextmanager
+async def running_gateway(config: dict[str, Any]) -> AsyncIterator[RunningGateway]:
+    """Run the gateway on a configuration; what is under way at the end is cut off."""
+    plan = plan_from(json.dumps(config), file="test.json", environ={})
+    with listen("127.0.0.1", 0) as listening:
+        async with Deployment(plan) as deployment:
+            # `uvicorn.Server.serve` without its signal handlers, which a test's process keeps.
+            server_settings = server_config(deployment)
+            server_settings.load()
+            server = uvicorn.Server(server_settings)
+            server.lifespan = server_settings.lifespan_class(server_settings)
+            await server.startup(sockets=[listening])
+            try:
+                yield RunningGateway(f"http://127.0.0.1:{listening.getsockname()[1]}", deployment)
+            finally:
+                for task in tuple(server.server_state.tasks):
+                    task.cancel()
+                server.force_exit = True
+                await server.shutdown(sockets=[listening])
