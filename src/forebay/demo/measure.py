@@ -32,8 +32,8 @@ class Schedule:
     """
 
     rounds: int = 3
-    alone_s: float = 4.0
-    storm_s: float = 8.0
+    alone_s: float = 3.5
+    storm_s: float = 7.0
     warm_up_s: float = 1.0
 
     @property

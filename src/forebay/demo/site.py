@@ -81,7 +81,7 @@ def start_real_host(stack: ExitStack, folder: Path) -> Host:
     chat = start_chat_engine(stack, folder)
     embedding = start_embedding_engine(stack, folder)
     engines = Target(chat.base_url, embedding.base_url, chat.model, embedding.model)
-    return Host(engines, Workload(), budget=3, chat=Slots(1, 8), embedding=Slots(1, 1))
+    return Host(engines, Workload(), budget=4, chat=Slots(2, 8), embedding=Slots(1, 1))
 
 
 def start_emulated_host(stack: ExitStack, folder: Path) -> Host:

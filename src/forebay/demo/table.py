@@ -15,10 +15,10 @@ def report_table(report: Report) -> Table:
     alone, direct, governed = report.alone, report.direct, report.governed
     table = Table(
         title="Chat beside a storm of bulk generation and embeddings",
-        caption="(x: p95 against chat alone. %: against what the storm got straight.)",
+        caption="Times: p50 / p95, ms (p95 against chat alone). Rates: (against the storm straight).",
     )
-    table.add_column()
-    for heading in ("chat alone", "storm, straight", "storm, through Forebay"):
+    table.add_column(no_wrap=True)
+    for heading in ("chat alone", "storm straight", "through Forebay"):
         table.add_column(heading, justify="right")
 
     for label, base, *others in (
@@ -27,9 +27,9 @@ def report_table(report: Report) -> Table:
         ("whole answer", alone.answer, direct.answer, governed.answer),
     ):
         cells = (_against(base, other) for other in others)
-        table.add_row(f"{label}, p50 / p95 ms", _milliseconds(base), *cells)
+        table.add_row(label, _milliseconds(base), *cells)
     table.add_row(
-        "whole answer, by round",
+        "in each round",
         "",
         _range(report.slowdown_by_round(direct)),
         _range(report.slowdown_by_round(governed)),
