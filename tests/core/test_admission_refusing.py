@@ -52,12 +52,21 @@ def test_a_queue_of_enough_requests_answers_at_once_with_a_time_to_come_back() -
 
 def test_a_queue_of_enough_bytes_answers_at_once() -> None:
     desk = one_model(1, bounds=QueueBounds(max_bytes=100))
-    desk.ask("chat", size_bytes=1000)  # starts, so it occupies nothing
+    desk.ask("chat")
     desk.ask("chat", size_bytes=60)
     desk.ask("chat", size_bytes=41)
     assert reasons(desk) == [Reason.QUEUE_FULL]
     desk.ask("chat", size_bytes=40)
     assert len(desk.waiting) == 2
+
+
+def test_the_bounds_are_for_those_that_wait() -> None:
+    desk = one_model(1, bounds=QueueBounds(max_requests=0, max_bytes=10))
+    desk.ask("chat", size_bytes=1000)
+    assert len(desk.running) == 1
+    desk.ask("chat")
+    assert reasons(desk) == [Reason.QUEUE_FULL]
+    assert not desk.waiting
 
 
 def test_whoever_leaves_the_queue_makes_space_in_it() -> None:

@@ -285,3 +285,14 @@ def test_a_class_that_the_reserved_floors_leave_nothing_is_refused_at_once() -> 
     desk = Desk(admission(endpoint("chat", floor=2), endpoint("lite", floor=1), budgets={"gpu": 3}))
     desk.ask("chat", BEST_EFFORT)
     assert [r.reason for r in desk.refused] == [Reason.NO_ROOM]
+
+
+def test_urgent_embeddings_leave_the_others_their_floor() -> None:
+    desk = shared(4, chat=1, embed=1)
+    desk.ask("chat")
+    desk.ask_many("embed", 9, INTERACTIVE)
+    desk.ask_many("embed", 9)
+    for _ in range(5):
+        desk.finish(desk.of("embed", INTERACTIVE)[0])
+        assert len(desk.of("embed", BEST_EFFORT)) == 1
+        assert len(desk.of("embed", INTERACTIVE)) == 2

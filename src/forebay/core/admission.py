@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core.model import Outcome, Reason, Refusal, Ticket
 from forebay.core.order import next_start
-from forebay.core.refusal import out_of_service, refusal
+from forebay.core.refusal import out_of_service, queue_full, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,12 +120,20 @@ class Admission:
             for member in queue.members:
                 self._look(member.state, now)
         refused = refusal(queue, ticket, now)
+        has_space = queue.has_space_for(ticket)
+        if refused is None and queue.head is not None and not has_space:
+            refused = queue_full(queue, ticket)
         if refused is not None:
             return self._settle(now, [refused])
         queue.join(ticket)
         if queue.head is ticket:
             self._attend(queue)
-        return self._settle(now, [])
+        out = self._settle(now, [])
+        if not has_space and ticket in queue:  # the bounds are for those that wait
+            self._leave(queue, ticket)
+            out.append(queue_full(queue, ticket))
+            self._settle(now, out)
+        return out
 
     def cancel(self, ticket: Ticket, now: float) -> list[Verdict]:
         """Forget a ticket that waits; nothing happens if it does not wait any more."""

@@ -20,15 +20,16 @@ _ASLEEP = EngineState.ASLEEP
 
 
 def refusal(queue: Queue, ticket: Ticket, now: float) -> Refusal | None:
-    """Return why `ticket` may not even wait in `queue`, if so."""
+    """Return why `ticket` can neither start nor wait in `queue`, if so."""
     if ticket.deadline <= now:
         return Refusal(ticket, Reason.DEADLINE)
     gone = out_of_service(queue, now)
-    if gone is not None:
-        return Refusal(ticket, *gone)
-    if not queue.has_space_for(ticket):
-        return Refusal(ticket, Reason.QUEUE_FULL, _wait_s(queue))
-    return None
+    return None if gone is None else Refusal(ticket, *gone)
+
+
+def queue_full(queue: Queue, ticket: Ticket) -> Refusal:
+    """Return the refusal of a ticket that would have to wait where no more may."""
+    return Refusal(ticket, Reason.QUEUE_FULL, _wait_s(queue))
 
 
 def out_of_service(queue: Queue, now: float) -> tuple[Reason, float | None] | None:
