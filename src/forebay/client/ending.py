@@ -20,16 +20,21 @@ if TYPE_CHECKING:
 
     from forebay.adapters.engines.base import Engine
 
+# httpx, and httpx2, which newer OpenAI clients are built on.
+_HTTPX = {
+    "PoolTimeout": Outcome.CLIENT_ERROR,  # this side has no connection left
+    "LocalProtocolError": Outcome.CLIENT_ERROR,
+    "UnsupportedProtocol": Outcome.CLIENT_ERROR,
+    "TimeoutException": Outcome.TIMEOUT,
+    "TransportError": Outcome.FAILURE,
+}
 # Errors by the package and the class that they, or one of their bases, come from.
 _BY_NAME = {
-    "httpx.PoolTimeout": Outcome.CLIENT_ERROR,  # this side has no connection left
-    "httpx.LocalProtocolError": Outcome.CLIENT_ERROR,
-    "httpx.UnsupportedProtocol": Outcome.CLIENT_ERROR,
-    "httpx.TimeoutException": Outcome.TIMEOUT,
-    "httpx.TransportError": Outcome.FAILURE,
-    "aiohttp.ClientConnectionError": Outcome.FAILURE,
-    "aiohttp.ClientPayloadError": Outcome.FAILURE,
-    "asyncio.IncompleteReadError": Outcome.FAILURE,
+    ("aiohttp", "ClientConnectionError"): Outcome.FAILURE,
+    ("aiohttp", "ClientPayloadError"): Outcome.FAILURE,
+    ("asyncio", "IncompleteReadError"): Outcome.FAILURE,
+    **{("httpx", name): outcome for name, outcome in _HTTPX.items()},
+    **{("httpx2", name): outcome for name, outcome in _HTTPX.items()},
 }
 # Files, processes and used up descriptors are the caller's own.
 _OWN_ERRORS = (
@@ -114,7 +119,7 @@ def _of_kind(error: BaseException) -> Outcome | None:
     if isinstance(error, OSError | UpstreamError):  # time-outs are OSErrors
         return classify_error(error)
     for kind in type(error).__mro__:
-        outcome = _BY_NAME.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
+        outcome = _BY_NAME.get((kind.__module__.partition(".")[0], kind.__name__))
         if outcome is not None:
             return outcome
     return None
