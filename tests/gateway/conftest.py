@@ -5,10 +5,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.running_gateway import running_gateway
-from support.scripted import Server
 
 from forebay.emulator import ChatSpec, EmbeddingSpec, Emulator, EmulatorSpec
+from support.running_gateway import running_gateway
+from support.scripted import Server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

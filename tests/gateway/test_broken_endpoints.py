@@ -6,6 +6,7 @@ import json
 
 import anyio
 import pytest
+
 from support.configs import one_chat
 from support.endpoint import Endpoint
 from support.http_responses import (
@@ -171,7 +172,7 @@ class TestStreamsBeforeTheirFirstEvent:
     @pytest.mark.parametrize(
         ("code", "status", "outcome"),
         [
-            ('"code":503', 503, "congestion"),
+            ('"code":503,"type":"overloaded_error"', 503, "congestion"),
             ('"code":500', 502, "failure"),
             ('"type":"invalid_request"', 400, "client_error"),
             ('"code":429', 503, "congestion"),

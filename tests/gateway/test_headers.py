@@ -6,6 +6,7 @@ import gzip
 import json
 
 import pytest
+
 from support.configs import one_chat
 from support.endpoint import Endpoint
 from support.http_responses import STREAM, chunk, good_stream, json_response, response

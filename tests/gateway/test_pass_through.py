@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+
 from support.configs import one_chat
 from support.endpoint import Endpoint
 from support.http_responses import DONE, LAST_CHUNK, STREAM, chunk, event, json_response, response

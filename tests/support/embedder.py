@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import struct
 from typing import TYPE_CHECKING, Any
@@ -65,10 +66,10 @@ class Embedder:
 
     Args:
         serve: the fixture that starts scripted servers.
-        behave: the request's JSON → the response.
+        behave: the request's JSON → the response, at once or some time; None is never.
     """
 
-    def __init__(self, serve: Any, behave: Callable[[dict[str, Any]], bytes] = embeddings) -> None:
+    def __init__(self, serve: Any, behave: Callable[[dict[str, Any]], Any] = embeddings) -> None:
         self._behave = behave
         self.bodies: list[bytes] = []
         self.url = serve(self._script).url
@@ -80,7 +81,12 @@ class Embedder:
                 await peer.send(json_response({}, status="404 Not Found"))
                 continue
             self.bodies.append(body)
-            await peer.send(self._behave(json.loads(body)))
+            answer = self._behave(json.loads(body))
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if answer is None:
+                return
+            await peer.send(answer)
 
     @property
     def requests(self) -> list[dict[str, Any]]:

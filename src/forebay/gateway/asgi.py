@@ -7,7 +7,7 @@ is being waited for: the request's task is cancelled, and everything unwinds fro
 from __future__ import annotations
 
 import asyncio
-import logging
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
 from forebay.gateway.look import too_large
@@ -25,49 +25,73 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-_log = logging.getLogger(__name__)
-
 _DATA_PLANE = "/v1/"
 _MODELS = "/v1/models"
+# For a client that sends on although it has been refused.
+_LINGER_S = 5.0
 
 
 class AsgiResponder:
     """Answers over ASGI.
 
     Attributes:
-        blocked_since: when a write began that the client has not made room for yet, else 0.
-        stalled: the client was given up because it did not read.
+        waits_since: when a wait for the client began that goes on, for a piece of its request or
+            for it to make room for the answer; else 0.
+        stalled: the client was given up because of such a wait.
     """
 
-    __slots__ = ("_clock", "_send", "blocked_since", "event_stream", "stalled", "started")
+    __slots__ = ("_clock", "_date", "_send", "event_stream", "stalled", "started", "waits_since")
 
-    def __init__(self, send: Send, clock: Callable[[], float]) -> None:
+    def __init__(self, send: Send, clock: Callable[[], float], date: Date) -> None:
         self._send = send
         self._clock = clock
+        self._date = date
         self.started = False
         self.event_stream = False
-        self.blocked_since = 0.0
+        self.waits_since = 0.0
         self.stalled = False
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Send status and headers."""
+        """Send status and headers, and a date if there is none (RFC 9110 section 6.6.1)."""
         self.started = True
+        if not any(name == b"date" for name, _ in headers):
+            headers = [*headers, (b"date", self._date.now())]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, piece: bytes) -> None:
         """Send a piece of the body; returns when the client has room for more."""
-        self.blocked_since = self._clock()
-        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        self.blocked_since = 0.0
+        await self._body({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self, piece: bytes = b"") -> None:
         """Send the last piece, and the end."""
-        self.blocked_since = self._clock()
-        await self._send({"type": "http.response.body", "body": piece})
-        self.blocked_since = 0.0
+        await self._body({"type": "http.response.body", "body": piece})
 
     def cut(self) -> None:
         """Nothing: an answer that is not ended makes the server close the connection."""
+
+    async def _body(self, message: Message) -> None:
+        self.waits_since = self._clock()
+        try:
+            await self._send(message)
+        finally:
+            self.waits_since = 0.0
+
+
+class Date:
+    """The date header, made once a second."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._second = -1
+        self._text = b""
+
+    def now(self) -> bytes:
+        """The header's value."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second = second
+            self._text = formatdate(usegmt=True).encode()
+        return self._text
 
 
 class Gone(Exception):  # noqa: N818
@@ -82,7 +106,7 @@ class Application:
         admin: an ASGI application for everything else.
         keys: who may call.
         body_limit_bytes: the largest request body.
-        stall_s: how long a client may leave an answer unread.
+        stall_s: how long a client may pause in its request, or leave an answer unread.
     """
 
     def __init__(
@@ -94,6 +118,7 @@ class Application:
         self._body_limit_bytes = body_limit_bytes
         self._stall_s = stall_s
         self._loop = asyncio.get_running_loop()
+        self._date = Date(self._loop.time)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -101,31 +126,38 @@ class Application:
         if not path.startswith(_DATA_PLANE) or path.startswith(_MODELS):
             await self._admin(scope, receive, send)
             return
-        responder = AsgiResponder(send, self._loop.time)
+        responder = AsgiResponder(send, self._loop.time, self._date)
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a server runs each request in a task
+        stall = _StallTimer(self._loop, responder, task, self._stall_s)
         try:
-            caller = self._keys.caller(scope["headers"])
-            body = await self._body(scope["headers"], receive)
-        except Refused as refused:
-            await refused.answer(responder, [])
-            return
+            await self._serve(scope, receive, responder, task)
         except Gone:
-            return
-        request = Request(
-            scope["method"], scope["raw_path"], scope["query_string"], scope["headers"], body
-        )
-        await self._until_gone(self._proxy.handle(request, responder, caller), receive, responder)
+            pass
+        finally:
+            stall.cancel()
         if responder.stalled:
             # Closing would wait for ever for the client to read what is left.
             scope["transport"].abort()
 
-    async def _until_gone(
-        self, work: Awaitable[None], receive: Receive, responder: AsgiResponder
+    async def _serve(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Receive,
+        responder: AsgiResponder,
+        task: asyncio.Task[Any],
     ) -> None:
-        """Do `work`, and give it up when the client leaves or does not read."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a server runs each request in a task
+        headers = scope["headers"]
+        try:
+            _check_path(scope["path"])
+            caller = self._keys.caller(headers)
+            body = await self._body(headers, receive, responder, task)
+        except Refused as refused:
+            await self._refuse_unread(refused, receive, responder)
+            return
+        request = Request(scope["method"], scope["raw_path"], scope["query_string"], headers, body)
+        work = self._proxy.handle(request, responder, caller)
         watcher = self._loop.create_task(_watch(receive, task))
-        stall = _StallTimer(self._loop, responder, task, self._stall_s)
         try:
             await work
         except asyncio.CancelledError:
@@ -134,35 +166,80 @@ class Application:
             task.uncancel()  # nobody waits for an answer any more
         finally:
             watcher.cancel()
-            stall.cancel()
 
-    async def _body(self, headers: Sequence[tuple[bytes, bytes]], receive: Receive) -> bytes:
+    async def _body(
+        self,
+        headers: Sequence[tuple[bytes, bytes]],
+        receive: Receive,
+        responder: AsgiResponder,
+        task: asyncio.Task[Any],
+    ) -> bytes:
         """The whole body, unless it is over the limit; that is seen before it is read whole."""
         limit = self._body_limit_bytes
         for name, value in headers:
             if name == b"content-length" and int(value) > limit:
                 raise too_large(limit)
-        message = await receive()
-        if not message.get("more_body"):
-            body: bytes = message.get("body", b"")
-            if message["type"] == "http.disconnect":
-                raise Gone
-            if len(body) > limit:
-                raise too_large(limit)
-            return body
-        pieces = bytearray(message["body"])
-        while message.get("more_body"):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise Gone
-            pieces += message.get("body", b"")
-            if len(pieces) > limit:
-                raise too_large(limit)
-        return bytes(pieces)
+        pieces: list[bytes] = []
+        size = 0
+        more = True
+        try:
+            while more:
+                responder.waits_since = self._loop.time()
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
+                pieces.append(message["body"])
+                size += len(pieces[-1])
+                more = message["more_body"]
+                if size > limit:
+                    raise too_large(limit)
+        except asyncio.CancelledError:
+            if not responder.stalled:
+                raise
+            task.uncancel()
+            responder.stalled = False
+            raise Refused(
+                408, f"no more of the request came within {self._stall_s:g} s", code="stalled"
+            ) from None
+        finally:
+            responder.waits_since = 0.0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _refuse_unread(
+        self, refused: Refused, receive: Receive, responder: AsgiResponder
+    ) -> None:
+        """Refuse a request of which the body is not read.
+
+        Closing with bytes unread would reset the connection, and the client might lose the answer;
+        so they are thrown away for a while (RFC 9112 section 9.6). The answer is whole by its
+        content-length before it is ended, which is what closes the connection.
+        """
+        await responder.start(refused.status, refused.headers([(b"connection", b"close")]))
+        await responder.write(refused.body)
+        try:
+            async with asyncio.timeout(_LINGER_S):
+                while (await receive()).get("more_body"):
+                    pass
+        except TimeoutError:
+            pass
+        await responder.end()
+
+
+def _check_path(path: str) -> None:
+    """Keep callers within the API: an endpoint's other pages, as /v1/../sleep, are not for them.
+
+    Raises:
+        Refused: the path has dot segments.
+    """
+    if "/." in path and {".", ".."} & set(path.split("/")):
+        raise Refused(400, "the path must not have '.' or '..' in it", code="invalid_path")
 
 
 class _StallTimer:
-    """Cancels `task` when the client has not read for `stall_s`; one timer, whatever is written."""
+    """Cancels `task` when its client lets it wait for `stall_s`; one timer, whatever is waited for.
+
+    It looks after the whole request, so that neither a read nor a write needs one of its own.
+    """
 
     __slots__ = ("_handle", "_loop", "_responder", "_stall_s", "_task")
 
@@ -183,7 +260,7 @@ class _StallTimer:
         self._handle.cancel()
 
     def _check(self) -> None:
-        since = self._responder.blocked_since
+        since = self._responder.waits_since
         left = since + self._stall_s - self._loop.time() if since else self._stall_s
         if left > 0:
             self._handle = self._loop.call_later(left, self._check)

@@ -6,7 +6,6 @@ Sending the first one commits the response to status 200; until then a refusal k
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,9 +53,9 @@ class KeepAlive:
         """Send no more. When this returns the response is the caller's alone."""
         self.cancel()
         if self._task is not None:
-            task, self._task = self._task, None
-            with suppress(asyncio.CancelledError):
-                await task
+            # Not `await task`: that could not tell its end from the end of whoever waits for it.
+            await asyncio.wait([self._task])
+            self._task = None
 
     def cancel(self) -> None:
         """Send no more, without waiting."""

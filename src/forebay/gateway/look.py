@@ -17,7 +17,6 @@ from forebay.gateway.refusal import Refused
 if TYPE_CHECKING:
     from forebay.gateway.message import Request
 
-_JSON_START = (b"{", b" ", b"\n", b"\r", b"\t", b"[")
 _BOUNDARY = re.compile(rb'boundary="?([^";,\s]+)', re.IGNORECASE)
 _MODEL_PART = re.compile(
     rb'content-disposition:[^\r\n]*\bname="?model"?[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n([^\r\n]*)',

@@ -74,6 +74,17 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
             }
         )
 
+    def headers(self, own: Headers) -> Headers:
+        """The headers of a response that says so, and `own` ones."""
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(self.body)).encode()),
+            *own,
+        ]
+        if self.retry_after_s is not None:
+            headers.append((b"retry-after", str(max(1, ceil(self.retry_after_s))).encode()))
+        return headers
+
     async def answer(self, responder: Responder, own: Headers) -> None:
         """Send it: as a response; as an event if a stream has begun; else cut what has begun."""
         body = self.body
@@ -84,16 +95,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
             else:
                 responder.cut()
             return
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            *own,
-        ]
-        if self.retry_after_s is not None:
-            headers.append((b"retry-after", str(max(1, ceil(self.retry_after_s))).encode()))
-        if self.status == 413:  # noqa: PLR2004 - the rest of the body is not read
-            headers.append((b"connection", b"close"))
-        await responder.start(self.status, headers)
+        await responder.start(self.status, self.headers(own))
         await responder.end(body)
 
 

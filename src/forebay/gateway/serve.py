@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from forebay.adapters.telemetry import log
 from forebay.errors import ForebayError
@@ -17,6 +16,7 @@ from forebay.gateway.admin import admin_app
 from forebay.gateway.asgi import Application
 from forebay.gateway.deployment import Deployment
 from forebay.gateway.keys import Keys
+from forebay.gateway.protocol import Protocol
 from forebay.gateway.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -28,14 +28,6 @@ _log = logging.getLogger(__name__)
 _KEEP_ALIVE_S = 75
 _DRAIN_S = 30
 _BACKLOG = 2048
-
-
-class _Protocol(HttpToolsProtocol):
-    """Lets the application abort a connection: a client that does not read never lets it close."""
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["transport"] = self.transport  # type: ignore[typeddict-unknown-key]
 
 
 def serve(plan: Plan, *, host: str, port: int) -> None:
@@ -92,7 +84,7 @@ def server_config(deployment: Deployment) -> uvicorn.Config:
     )
     return uvicorn.Config(
         app,
-        http=_Protocol,
+        http=Protocol,
         ws="none",
         lifespan="off",
         log_config=None,
