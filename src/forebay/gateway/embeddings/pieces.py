@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from forebay.adapters.engines.batching import BatchLimits, limits_from_refusal
 from forebay.core.model import Ending, Outcome
 from forebay.errors import Rejected
 from forebay.gateway.embeddings import answers
 from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer
-from forebay.gateway.exchange import Exchange, Failed
+from forebay.gateway.embeddings.remaining import Remaining
+from forebay.gateway.exchange import Exchange
+from forebay.gateway.failure import Failed
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
@@ -31,19 +30,14 @@ if TYPE_CHECKING:
     from forebay.gateway.embeddings.answers import Answer
     from forebay.gateway.embeddings.inputs import Inputs
     from forebay.gateway.embeddings.known import KnownEndpoint
+    from forebay.gateway.embeddings.remaining import Piece
 
 _log = logging.getLogger(__name__)
 
 _CANCELLED, _FAILURE = Outcome.CANCELLED, Outcome.FAILURE
 # Pieces of one request that are worked on at a time.
 _OUTSTANDING = 8
-# Times that a request is made smaller because an idle server refused it for load.
-_MOST_HALVINGS = 8
 _LOOK_BYTES = 4096
-_BASE64_REFUSED = re.compile(rb"base64|encoding_format", re.IGNORECASE)
-_TOO_LARGE, _BUSY = 413, 429
-
-Range = tuple[int, int]
 
 
 class Part(NamedTuple):
@@ -101,13 +95,10 @@ class Pieces:
         self._class = service_class
         self._deployment = deployment
         self._known = known
-        self._left = deque([(0, len(inputs))])  # what has to be asked for, from start to stop
+        self._remaining = Remaining(inputs)
         self._done: list[Part] = []
         self._running = 0
         self._turn = asyncio.Lock()
-        self._most = len(inputs)  # inputs in a piece, after refusals that told no limit
-        self._halvings = 0
-        self._as_float = False
         self.queued_s = 0.0
 
     async def run(self) -> list[Part]:
@@ -117,10 +108,9 @@ class Pieces:
             Refused: no slot, or an endpoint that failed.
             RefusedUpstream: an endpoint refused.
         """
-        whole = (0, len(self._inputs))
-        if all(self._fitting(whole, known) == whole for known in self._known.values()):
+        if all(map(self._remaining.is_one_piece, self._known.values())):
             await self._step()  # mostly that is all, and it needs no tasks
-        if self._left:
+        if self._remaining:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for _ in range(min(_OUTSTANDING, len(self._inputs))):
@@ -130,16 +120,16 @@ class Pieces:
         return sorted(self._done, key=lambda part: part.start)
 
     async def _work(self) -> None:
-        while self._left:
+        while self._remaining:
             await self._step()
 
     async def _step(self) -> None:
         """Take one slot and use it for one piece."""
         async with self._turn:
-            if not self._left:
+            if not self._remaining:
                 return
             lease = await self._slot()
-            if self._halvings:  # a server that has no room for two at a time
+            if self._remaining.one_at_a_time:
                 await self._use(lease)
                 return
         await self._use(lease)
@@ -167,9 +157,8 @@ class Pieces:
         ending = Ending(_CANCELLED)  # unless something else turns out
         self._running += 1
         try:
-            known = self._known[lease.endpoint.id]
-            piece = self._take(known)
-            ending = await self._serve(piece, known, lease)
+            piece = self._remaining.take(self._known[lease.endpoint.id])
+            ending = await self._serve(piece, lease)
         except Failed as failed:
             ending = failed.ending
             _log.warning("%s: %s", self._call.request_id.decode("latin-1"), failed.refused)
@@ -182,117 +171,49 @@ class Pieces:
             lease.settle(ending)
             self._deployment.metrics.ended(lease.endpoint, ending)
 
-    async def _serve(self, piece: Range, known: KnownEndpoint, lease: Lease) -> Ending:
-        start, stop = piece
-        call, held = self._call, HeldAnswer()
+    async def _serve(self, piece: Piece, lease: Lease) -> Ending:
+        known, held = piece.known, HeldAnswer()
         try:
-            await known.room(stop - start, call.deadline)
+            await known.room(piece.inputs, self._call.deadline)
         except TimeoutError:
             message = f"{known.target.name} had no room for the inputs before the deadline"
             raise Failed(Refused(504, message, code="deadline"), Ending(_CANCELLED)) from None
-        with known.working(stop - start):
-            as_float = self._inputs.encoding == "base64" and (
-                self._as_float or known.refuses_base64
-            )
-            part = call.part(self._inputs.body(start, stop, as_float=as_float), held)
-            ending = await Exchange(part, known.target, lease).run()
+        with known.working(piece.inputs):
+            body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
+            try:
+                ending = await Exchange(self._call.part(body, held), known.target, lease).run()
+            except Failed as failed:
+                # A refusal that cannot be passed on, such as a proxy's in HTML.
+                if self._asks_again(piece, failed.refused.status, b"", failed.ending):
+                    return failed.ending
+                raise
             if not held.ok:
-                self._refused(piece, held, known, ending)
-                return ending
-        if as_float:
+                beginning = b"".join(held.pieces)[:_LOOK_BYTES]
+                if self._asks_again(piece, held.status, beginning, ending):
+                    return ending
+                raise RefusedUpstream(held, ending)
+        self._done.append(Part(piece.start, held, self._understood(piece, held)))
+        if piece.as_float:
             known.refuses_base64 = True
-        try:
-            self._done.append(Part(start, held, self._understood(piece, held)))
-        except InvalidAnswer as invalid:
-            message = f"{known.target.name} sent no valid answer: {invalid}"
-            refused = Refused(502, message, code="upstream_invalid_response")
-            raise Failed(refused, Ending(_FAILURE)) from invalid
         return ending
 
-    def _understood(self, piece: Range, held: HeldAnswer) -> Answer | None:
-        inputs, encoding = piece[1] - piece[0], self._inputs.encoding
-        content = held.content()
-        if inputs == len(self._inputs) and answers.needs_nothing(content, inputs, encoding):
-            return None
-        return answers.read(content, inputs, encoding)
+    def _asks_again(self, piece: Piece, status: int, body: bytes, ending: Ending) -> bool:
+        alone = piece.known.pieces == self._running and ending.retry_after_s is None
+        try:
+            return self._remaining.ask_again(piece, status, body, alone=alone)
+        except Refused as refused:
+            raise Failed(refused, ending) from None
 
-    # -- how large a piece is ------------------------------------------------------------------
-
-    def _take(self, known: KnownEndpoint) -> Range:
-        """Take as much of what is left as the endpoint takes."""
-        left = self._left.popleft()
-        start, stop = self._fitting(left, known)
-        if stop < left[1]:
-            self._left.appendleft((stop, left[1]))
-        return start, stop
-
-    def _fitting(self, left: Range, known: KnownEndpoint) -> Range:
-        """The part of `left` that fits into one request; always at least one input."""
-        start, stop = left
-        limits = known.limits
-        for most in (self._most, limits.max_inputs, limits.max_inputs_in_flight):
-            if most is not None:
-                stop = min(stop, start + most)
-        most_bytes = limits.max_body_bytes
-        if most_bytes is not None and len(self._inputs.request) > most_bytes:
-            stop = self._inputs.until(start, stop, most_bytes)
-        return start, max(stop, start + 1)
-
-    # -- refusals ------------------------------------------------------------------------------
-
-    def _refused(
-        self, piece: Range, held: HeldAnswer, known: KnownEndpoint, ending: Ending
-    ) -> None:
-        """Put the piece back to be asked for in another way, if there is one.
-
-        Raises:
-            Failed: its one input is too large.
-            RefusedUpstream: there is none.
-        """
-        body = b"".join(held.pieces)[:_LOOK_BYTES]
-        limits = limits_from_refusal(held.status, body)
-        if held.status == _TOO_LARGE or limits != BatchLimits():
-            self._too_large(piece, known, limits, ending)
-        elif self._is_base64_refused(held, body):
-            self._as_float = True
-        elif self._is_overload_by_itself(piece, held, known, ending):
-            self._halvings += 1
-            self._most = (piece[1] - piece[0]) // 2
-        else:
-            raise RefusedUpstream(held, ending)
-        self._left.appendleft(piece)
-
-    def _too_large(
-        self, piece: Range, known: KnownEndpoint, limits: BatchLimits, ending: Ending
-    ) -> None:
-        start, stop = piece
-        if stop - start == 1:
-            message = f"input[{start}] is too large for {known.target.name}"
-            refused = Refused(_TOO_LARGE, message, code="input_too_large", param="input")
-            raise Failed(refused, ending)
-        known.learn(limits)
-        if self._fitting(piece, known) == piece:  # that was not what it refused
-            self._most = min(self._most, (stop - start) // 2)
-
-    def _is_base64_refused(self, held: HeldAnswer, body: bytes) -> bool:
-        return (
-            held.status in {400, 422}
-            and self._inputs.encoding == "base64"
-            and not self._as_float
-            and _BASE64_REFUSED.search(body) is not None
-        )
-
-    def _is_overload_by_itself(
-        self, piece: Range, held: HeldAnswer, known: KnownEndpoint, ending: Ending
-    ) -> bool:
-        """Whether a server that does nothing else has not got the room for this piece.
-
-        TEI counts inputs, and refuses a batch of more than it has room for, however idle it is.
-        """
-        return (
-            held.status == _BUSY
-            and ending.retry_after_s is None
-            and piece[1] - piece[0] > 1
-            and known.pieces == self._running
-            and self._halvings < _MOST_HALVINGS
-        )
+    def _understood(self, piece: Piece, held: HeldAnswer) -> Answer | None:
+        encoding = self._inputs.encoding
+        try:
+            content = held.content()
+            if piece.inputs == len(self._inputs) and answers.needs_nothing(
+                content, piece.inputs, encoding
+            ):
+                return None
+            return answers.read(content, piece.inputs, encoding)
+        except InvalidAnswer as invalid:
+            message = f"{piece.known.target.name} sent no valid answer: {invalid}"
+            refused = Refused(502, message, code="upstream_invalid_response")
+            raise Failed(refused, Ending(_FAILURE)) from invalid
