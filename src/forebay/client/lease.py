@@ -98,7 +98,8 @@ class Lease:
 
     def give_back(self) -> None:
         """End the slot as if its request had been cancelled; once ended, nothing happens."""
-        self._home.run(self._settling(_CANCELLED))
+        if not self._slot.settled:
+            self._home.run(self._settling(_CANCELLED))
 
     def __enter__(self) -> Self:
         self._home.check()
