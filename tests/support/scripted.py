@@ -20,17 +20,24 @@ class Peer:
 
     async def request(self):
         """Return the next request, head and content; ``b""`` if the client leaves."""
-        while True:
-            head, end, _ = self._received.partition(b"\r\n\r\n")
-            length = re.search(rb"(?i)content-length: *(\d+)", head)
-            size = len(head) + len(end) + (int(length[1]) if length else 0)
-            if end and len(self._received) >= size:
-                request, self._received = self._received[:size], self._received[size:]
-                return request
+        while b"\r\n\r\n" not in self._received:
             piece = await self._recv()
             if not piece:
                 return b""
             self._received += piece
+        head, end, _ = self._received.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        size = len(head) + len(end) + (int(length[1]) if length else 0)
+        pieces, missing = [self._received], size - len(self._received)
+        while missing > 0:
+            piece = await self._recv()
+            if not piece:
+                return b""
+            pieces.append(piece)
+            missing -= len(piece)
+        received = b"".join(pieces)
+        request, self._received = received[:size], received[size:]
+        return request
 
     async def answer(self, *pieces):
         """Read a request, then send the pieces; ``b""`` if the client leaves."""

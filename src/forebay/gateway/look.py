@@ -17,11 +17,12 @@ from forebay.gateway.refusal import Refused
 if TYPE_CHECKING:
     from forebay.gateway.message import Request
 
-_BOUNDARY = re.compile(rb'boundary="?([^";,\s]+)', re.IGNORECASE)
-_MODEL_PART = re.compile(
-    rb'content-disposition:[^\r\n]*\bname="?model"?[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n([^\r\n]*)',
-    re.IGNORECASE,
+_BOUNDARY = re.compile(rb'boundary=(?:"([^"]+)"|([^\s";,]+))', re.IGNORECASE)
+_NAMED_MODEL = re.compile(
+    rb'^content-disposition:[^\r\n]*;\s*name=(?:"model"|model)\s*(?:;|\r?$)',
+    re.IGNORECASE | re.MULTILINE,
 )
+_PART_HEAD_BYTES = 1024
 _GZIP = zlib.MAX_WBITS | 16
 
 
@@ -84,6 +85,8 @@ def decoded(request: Request, limit: int) -> bytes | None:
         raise too_large(limit)
     if not unpacker.eof:
         raise Refused(400, "the gzip body is cut short", code="invalid_gzip")
+    if unpacker.unused_data:
+        raise Refused(400, "the gzip body goes on after its end", code="invalid_gzip")
     return body
 
 
@@ -110,10 +113,10 @@ def _look_at_form(body: bytes, content_type: bytes) -> Look:
     boundary = _BOUNDARY.search(content_type)
     if boundary is None:
         raise Refused(400, "the multipart body has no boundary", code="invalid_form")
-    for part in body.split(b"--" + boundary[1]):
-        found = _MODEL_PART.match(part.lstrip(b"\r\n")[:1024])
-        if found:
-            return Look(model=found[1].decode("utf-8", "replace").strip())
+    for part in body.split(b"--" + (boundary[1] or boundary[2])):
+        end = part.find(b"\r\n\r\n", 0, _PART_HEAD_BYTES)
+        if end >= 0 and _NAMED_MODEL.search(part, 0, end + 2):
+            return Look(model=part[end:].decode("utf-8", "replace").strip())
     return Look()
 
 

@@ -177,7 +177,7 @@ class Proxy:
         if text is None:
             return None
         try:
-            seconds = float(text)
+            seconds = -1.0 if b"_" in text else float(text)  # Python's own digits' separator
         except ValueError:
             seconds = -1.0
         if not (isfinite(seconds) and seconds > 0):
