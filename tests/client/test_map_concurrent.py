@@ -260,6 +260,34 @@ def test_while_no_endpoint_can_serve_it_waits_and_then_goes_on(config) -> None:
     on_virtual_time(main())
 
 
+def test_a_full_queue_is_waited_for_too(config) -> None:
+    async def main() -> None:
+        async with forebay.open(config(embedding=1, queue={"max_requests": 1})) as fb:
+
+            async def other() -> None:
+                async with fb.slot("embed"):
+                    await asyncio.sleep(5)
+
+            others = [asyncio.create_task(other()) for _ in range(2)]
+            await asyncio.sleep(0)
+            assert (inflight(fb), waiting(fb)) == (1, 1)
+            assert await fb.map_concurrent(echo, range(3), model="embed") == [0, 1, 2]
+            await asyncio.gather(*others)
+
+    on_virtual_time(main())
+
+
+def test_a_session_that_closes_ends_a_map(config) -> None:
+    async def main() -> None:
+        async with forebay.open(config()) as fb:
+            mapping = asyncio.create_task(fb.map_concurrent(asyncio.sleep, [1] * 9, model="embed"))
+            await asyncio.sleep(0.5)
+        with pytest.raises(forebay.Rejected, match="shutting down"):
+            await mapping
+
+    on_virtual_time(main())
+
+
 def test_an_item_that_waits_too_long_fails_alone_where_errors_are_collected(config) -> None:
     async def main() -> None:
         async with forebay.open(config(embedding=1)) as fb:
