@@ -1,7 +1,7 @@
 """Whether an answer has one vector for each input, in which order, and how several become one.
 
-Most answers need nothing. That is found out by a scan for two keys, which takes a third of the time
-of decoding; whatever the scan does not like is decoded and judged then.
+Most answers need nothing. That is found out by a scan that looks at the keys and leaps over the
+vectors, at a tenth of the cost of decoding; what the scan does not like is decoded and judged then.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Keys with what follows them: an index, or how a vector that is not empty begins.
 _SCAN = re.compile(rb'"(?:index"\s*:\s*(\d+)\s*[,}]|embedding"\s*:\s*("|\[\s*[-\d]))')
 _BASE64_QUANTUM, _FLOAT_BYTES = 4, 4
+_BROKEN = -1
 _EXCERPT_BYTES = 300
 
 _Item = dict[str, msgspec.Raw]
@@ -59,34 +60,34 @@ def needs_nothing(body: bytes, inputs: int, encoding: Encoding | None) -> bool:
         inputs: how many inputs there were.
         encoding: what the vectors must be; None if that does not matter.
     """
-    indices = vectors = size = 0
-    for found in _SCAN.finditer(body):
+    indices = vectors = position = 0
+    sizes = set()
+    while found := _SCAN.search(body, position):
         index, start = found.groups()
+        position = found.end()
         if index is not None:
             if int(index) != indices:
                 return False
             indices += 1
             continue
         vectors += 1
-        if encoding is None:
-            continue
-        if (start == b'"') is not (encoding == "base64"):
+        end = body.find(b'"' if start == b'"' else b"]", position)
+        given = "base64" if start == b'"' else "float"
+        if end < 0 or encoding not in {None, given}:
             return False
-        if start == b'"':
-            packed = _packed_bytes(body, found.end())
-            if not packed or packed % _FLOAT_BYTES or (size and packed != size):
-                return False
-            size = packed
-    return indices == vectors == inputs
+        if encoding == "base64":
+            sizes.add(_packed_bytes(body, position, end))
+        position = end + 1  # neither numbers nor base64 hold keys
+    return indices == vectors == inputs and len(sizes) <= 1 and _BROKEN not in sizes
 
 
-def _packed_bytes(body: bytes, start: int) -> int:
-    """How many bytes the base64 at `start` stands for; 0 if it is not plain base64."""
-    end = body.find(b'"', start)
+def _packed_bytes(body: bytes, start: int, end: int) -> int:
+    """How many bytes the base64 from `start` to `end` stands for, if they are float32 values."""
     length = end - start
-    if length <= 0 or length % _BASE64_QUANTUM or body.find(b"\\", start, end) >= 0:
-        return 0
-    return length // 4 * 3 - body.count(b"=", end - 2, end)
+    if length % _BASE64_QUANTUM or body.find(b"\\", start, end) >= 0:
+        return _BROKEN
+    size = length // 4 * 3 - body.count(b"=", end - 2, end)
+    return size if size > 0 and size % _FLOAT_BYTES == 0 else _BROKEN
 
 
 def read(body: bytes, inputs: int, encoding: Encoding | None) -> Answer:

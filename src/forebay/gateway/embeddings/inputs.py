@@ -5,7 +5,7 @@ The inputs stay JSON as it came; they are told apart by their first byte, and ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -39,7 +39,7 @@ _KINDS = {
 
 @dataclass(slots=True)
 class Inputs:
-    """A request's inputs; immutable but for what is worked out late.
+    """A request's inputs.
 
     Args:
         request: the body that they came in.
@@ -56,7 +56,7 @@ class Inputs:
     are_tokens: bool
     encoding: Encoding | None
     drops_null_encoding: bool
-    _other: dict[str, msgspec.Raw] = field(default_factory=dict)
+    _fields: dict[str, msgspec.Raw] | None = None
 
     def __len__(self) -> int:
         return len(self.items) or 1
@@ -87,8 +87,9 @@ class Inputs:
         whole = stop - start == len(self)
         if whole and not as_float and not self.drops_null_encoding:
             return self.request
-        self._other = self._other or _fields.decode(self.request)
-        body = dict(self._other)
+        if self._fields is None:
+            self._fields = _fields.decode(self.request)
+        body = dict(self._fields)
         if not whole:
             body["input"] = msgspec.Raw(b"[" + b",".join(self.items[start:stop]) + b"]")
         if as_float:

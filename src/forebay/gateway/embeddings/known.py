@@ -30,7 +30,7 @@ class KnownEndpoint:
         self.target = target
         self.refuses_base64 = False
         self.pieces = 0
-        self._learned = BatchLimits()
+        self._told = self._learned = self._limits = BatchLimits()
         self._inputs = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
@@ -40,20 +40,16 @@ class KnownEndpoint:
     @property
     def limits(self) -> BatchLimits:
         """How much it takes: what its engine tells, and what its refusals told."""
-        told, learned = self.target.scraper.batch_limits, self._learned
-        return BatchLimits(
-            max_inputs=_smaller(told.max_inputs, learned.max_inputs),
-            max_body_bytes=_smaller(told.max_body_bytes, learned.max_body_bytes),
-            max_inputs_in_flight=told.max_inputs_in_flight,
-        )
+        told = self.target.scraper.batch_limits
+        if told is not self._told:  # a new one after every read, and few of those
+            self._told = told
+            self._limits = _both(told, self._learned)
+        return self._limits
 
     def learn(self, refusal: BatchLimits) -> None:
         """Remember the limits that a refusal told of."""
-        before = self._learned
-        self._learned = BatchLimits(
-            max_inputs=_smaller(before.max_inputs, refusal.max_inputs),
-            max_body_bytes=_smaller(before.max_body_bytes, refusal.max_body_bytes),
-        )
+        self._learned = _both(self._learned, refusal)
+        self._limits = _both(self._limits, refusal)
 
     async def room(self, inputs: int, deadline: float) -> None:
         """Wait, first come first served, until `inputs` more do not exceed what it takes at once.
@@ -99,8 +95,17 @@ class KnownEndpoint:
             self._waiting.popleft()
 
     def _fits(self, inputs: int) -> bool:
-        most = self.target.scraper.batch_limits.max_inputs_in_flight
+        most = self.limits.max_inputs_in_flight
         return most is None or not self._inputs or self._inputs + inputs <= most
+
+
+def _both(one: BatchLimits, other: BatchLimits) -> BatchLimits:
+    """What keeps within both."""
+    return BatchLimits(
+        max_inputs=_smaller(one.max_inputs, other.max_inputs),
+        max_body_bytes=_smaller(one.max_body_bytes, other.max_body_bytes),
+        max_inputs_in_flight=_smaller(one.max_inputs_in_flight, other.max_inputs_in_flight),
+    )
 
 
 def _smaller(one: int | None, other: int | None) -> int | None:

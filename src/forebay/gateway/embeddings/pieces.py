@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from forebay.core.model import Ending, Outcome
 from forebay.errors import Rejected
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_CANCELLED, _FAILURE = Outcome.CANCELLED, Outcome.FAILURE
+_CANCELLED, _FAILURE = Ending(Outcome.CANCELLED), Ending(Outcome.FAILURE)
 # Pieces of one request that are worked on at a time.
 _OUTSTANDING = 8
 _LOOK_BYTES = 4096
 
 
-class Part(NamedTuple):
+@dataclass(slots=True)
+class Part:
     """What came back for one piece.
 
     Args:
@@ -154,7 +156,7 @@ class Pieces:
 
     async def _use(self, lease: Lease) -> None:
         """Have the next piece served, and give the slot back, whatever happens."""
-        ending = Ending(_CANCELLED)  # unless something else turns out
+        ending = _CANCELLED  # unless something else turns out
         self._running += 1
         try:
             piece = self._remaining.take(self._known[lease.endpoint.id])
@@ -177,7 +179,7 @@ class Pieces:
             await known.room(piece.inputs, self._call.deadline)
         except TimeoutError:
             message = f"{known.target.name} had no room for the inputs before the deadline"
-            raise Failed(Refused(504, message, code="deadline"), Ending(_CANCELLED)) from None
+            raise Failed(Refused(504, message, code="deadline"), _CANCELLED) from None
         with known.working(piece.inputs):
             body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
             try:
@@ -216,4 +218,4 @@ class Pieces:
         except InvalidAnswer as invalid:
             message = f"{piece.known.target.name} sent no valid answer: {invalid}"
             refused = Refused(502, message, code="upstream_invalid_response")
-            raise Failed(refused, Ending(_FAILURE)) from invalid
+            raise Failed(refused, _FAILURE) from invalid

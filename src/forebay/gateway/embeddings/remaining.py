@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from forebay.adapters.engines.batching import BatchLimits, limits_from_refusal
 from forebay.gateway.refusal import Refused
@@ -20,7 +21,8 @@ _NO_LIMITS = BatchLimits()
 _TOO_LARGE, _BUSY = 413, 429
 
 
-class Piece(NamedTuple):
+@dataclass(slots=True)
+class Piece:
     """Some of a request's inputs, for one endpoint.
 
     Args:
