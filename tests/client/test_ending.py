@@ -15,7 +15,7 @@ import forebay
 from forebay.adapters.engines.unknown import Unknown
 from forebay.client.ending import ending_of
 from forebay.core.model import Outcome
-from forebay.emulator import EngineName, Hang, Reset, Status
+from forebay.emulator import Cut, EngineName, Hang, Reset, Status, StreamError
 from forebay.errors import PoolExhausted, UpstreamError, UpstreamTimeout
 from support.configs import emulated
 
@@ -142,6 +142,40 @@ async def test_the_errors_of_the_usual_clients_are_understood(host, ask, fault, 
     ending = ending_of(caught.value, Unknown())
     assert ending.outcome is expected
     assert ending.retry_after_s == (2 if expected is Outcome.CONGESTION else None)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("code", "message", "expected"),
+    [
+        (503, "engine overloaded", Outcome.CONGESTION),
+        (500, "CUDA error", Outcome.FAILURE),
+        (400, "bad prompt", Outcome.CLIENT_ERROR),
+    ],
+)
+async def test_an_error_inside_a_stream_is_understood(host, code, message, expected) -> None:
+    host.faults.add(StreamError(engine=EngineName.CHAT, after_chunks=2, code=code, message=message))
+    async with openai.AsyncOpenAI(base_url=host.chat_url, api_key="-", max_retries=0) as client:
+        stream = await client.chat.completions.create(
+            model="chat", messages=[{"role": "user", "content": "hello"}], stream=True
+        )
+        with pytest.raises(openai.APIError) as caught:
+            async for _ in stream:
+                pass
+    assert outcome(caught.value) is expected
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_is_cut_is_understood(host) -> None:
+    host.faults.add(Cut(engine=EngineName.CHAT, after_chunks=2))
+    async with openai.AsyncOpenAI(base_url=host.chat_url, api_key="-", max_retries=0) as client:
+        stream = await client.chat.completions.create(
+            model="chat", messages=[{"role": "user", "content": "hello"}], stream=True
+        )
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - the HTTP library's
+            async for _ in stream:
+                pass
+    assert outcome(caught.value) is Outcome.FAILURE
 
 
 @pytest.mark.anyio

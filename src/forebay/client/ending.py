@@ -7,11 +7,12 @@ HTTP clients by what they carry (a status) or by name, so that none of them has 
 from __future__ import annotations
 
 import errno
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from forebay.adapters.engines.retry_after import retry_after_s
-from forebay.adapters.engines.status import classify_error
+from forebay.adapters.engines.status import classify_error, stream_error
 from forebay.core.model import Ending, Outcome
 from forebay.errors import UpstreamError
 
@@ -89,17 +90,23 @@ def _related(error: BaseException) -> Iterator[BaseException]:
 
 def _of_response(error: BaseException, engine: Engine) -> Ending | None:
     """The ending that an error with an HTTP status stands for."""
-    for source in (error, getattr(error, "response", None)):
-        for name in ("status_code", "status"):
-            status = getattr(source, name, None)
-            if isinstance(status, int) and status in _STATUSES:
-                headers = _headers(error) or _headers(getattr(error, "response", None))
-                text = str(error)[:_TEXT_LENGTH].encode(errors="replace")
-                outcome = engine.classify(status, headers, text)
-                if outcome is Outcome.OK:  # the answer was good, and the caller could not use it
-                    outcome = Outcome.CLIENT_ERROR
-                wait_s = retry_after_s(headers, now=datetime.now(UTC))
-                return Ending(outcome, retry_after_s=wait_s)
+    response = getattr(error, "response", None)
+    status = _status(error) or _status(response)
+    if status is None:
+        return None
+    headers = _headers(error) or _headers(response)
+    text = str(error)[:_TEXT_LENGTH].encode(errors="replace")
+    outcome = engine.classify(status, headers, text)
+    if outcome is Outcome.OK:  # the answer was good, and the caller could not use it
+        outcome = Outcome.CLIENT_ERROR
+    return Ending(outcome, retry_after_s=retry_after_s(headers, now=datetime.now(UTC)))
+
+
+def _status(source: object) -> int | None:
+    for name in ("status_code", "status"):
+        status = getattr(source, name, None)
+        if isinstance(status, int) and status in _STATUSES:
+            return status
     return None
 
 
@@ -119,7 +126,17 @@ def _of_kind(error: BaseException) -> Outcome | None:
     if isinstance(error, OSError | UpstreamError):  # time-outs are OSErrors
         return classify_error(error)
     for kind in type(error).__mro__:
-        outcome = _BY_NAME.get((kind.__module__.partition(".")[0], kind.__name__))
+        name = (kind.__module__.partition(".")[0], kind.__name__)
+        outcome = _BY_NAME.get(name)
+        if outcome is None and name == ("openai", "APIError"):
+            outcome = _of_event(getattr(error, "body", None))
         if outcome is not None:
             return outcome
     return None
+
+
+def _of_event(body: object) -> Outcome | None:
+    """The outcome of an error event inside a 200, which OpenAI's client keeps as `body`."""
+    if not body or not isinstance(body, dict | str):
+        return None
+    return stream_error(json.dumps({"error": body}, default=str).encode())
