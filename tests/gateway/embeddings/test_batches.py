@@ -126,6 +126,7 @@ class TestLearntFromRefusals:
         answer = await ask(running, inputs)
         assert (answer.status, answer.error["param"]) == (413, "input")
         assert f"input[{place}] is too large" in answer.error["message"]
+        assert "less than 512 tokens" in answer.error["message"]
         assert running.breaker("m")["state"] == "closed"
         await eventually(lambda: running.idle)
 

@@ -84,6 +84,23 @@ async def test_a_chat_to_embed_needs_no_input(serve, gateway):
     assert server.bodies == [body]
 
 
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ([], b""),
+        (
+            [("Content-Type", "multipart/form-data; boundary=b")],
+            b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--\r\n',
+        ),
+    ],
+)
+async def test_a_request_without_json_has_no_input(serve, gateway, headers, body):
+    running = await gateway(one_embedder(Embedder(serve).url))
+    async with connected(running.port) as wire:
+        answer = await wire.ask("POST", f"{EMBEDDINGS}?model=m", body, headers)
+    assert (answer.status, answer.error["param"]) == (400, "input")
+
+
 class TestTokenIds:
     @pytest.mark.parametrize(("given", "documents"), [([9906, 1917], 1), ([[9906, 1917], [15]], 2)])
     async def test_pass_unchanged_to_an_engine_that_takes_them(

@@ -125,7 +125,7 @@ def _items_of(raw: msgspec.Raw, body: bytes) -> tuple[Sequence[msgspec.Raw], boo
     """The items of the input, none if it is a single one; and whether they are token ids."""
     start = bytes(memoryview(raw)[:1])
     if not start:
-        if "messages" in _fields.decode(body):  # vLLM embeds chats, too
+        if _has_messages(body):
             return (), False
         raise _invalid("is missing; give a text or a list of texts")
     if start == b'"':
@@ -144,6 +144,14 @@ def _items_of(raw: msgspec.Raw, body: bytes) -> tuple[Sequence[msgspec.Raw], boo
     for index, item in enumerate(items):
         check(item, index)
     return items, check is _check_tokens
+
+
+def _has_messages(body: bytes) -> bool:
+    """Whether it is a chat that is to be embedded, as vLLM does."""
+    try:
+        return "messages" in _fields.decode(body)
+    except msgspec.DecodeError:  # a form, or nothing
+        return False
 
 
 def _check_text(item: msgspec.Raw, index: int | None) -> None:

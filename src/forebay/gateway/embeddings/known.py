@@ -65,7 +65,7 @@ class KnownEndpoint:
             try:
                 async with asyncio.timeout_at(deadline):
                     await turn
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, TimeoutError):
                 if turn.done() and not turn.cancelled():
                     self._inputs -= inputs  # had in the same tick
                 self._call_up()

@@ -39,6 +39,8 @@ _CANCELLED, _FAILURE = Ending(Outcome.CANCELLED), Ending(Outcome.FAILURE)
 # Pieces of one request that are worked on at a time.
 _OUTSTANDING = 8
 _LOOK_BYTES = 4096
+_CLIENT_ERROR = Outcome.CLIENT_ERROR
+_TOO_LARGE, _SERVER_ERROR = 413, 500
 
 
 @dataclass(slots=True)
@@ -201,6 +203,8 @@ class Pieces:
 
     def _asks_again(self, piece: Piece, status: int, body: bytes, ending: Ending) -> bool:
         alone = piece.known.pieces == self._running and ending.retry_after_s is None
+        if status == _SERVER_ERROR and ending.outcome is _CLIENT_ERROR:
+            status = _TOO_LARGE  # how llama.cpp and Ollama call an input that is too large
         try:
             return self._remaining.ask_again(piece, status, body, alone=alone)
         except Refused as refused:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Times that a request is made smaller because an idle server refused it for load.
 _MOST_HALVINGS = 8
 _BASE64_REFUSED = re.compile(rb"base64|encoding_format", re.IGNORECASE)
+_EXCERPT_BYTES = 300
 _NO_LIMITS = BatchLimits()
 _TOO_LARGE, _BUSY = 413, 429
 
@@ -98,7 +99,7 @@ class Remaining:
         """
         limits = limits_from_refusal(status, body)
         if status == _TOO_LARGE or limits != _NO_LIMITS:
-            self._make_smaller(piece, limits)
+            self._make_smaller(piece, limits, body)
         elif (
             status in {400, 422}
             and self._inputs.encoding == "base64"
@@ -115,9 +116,10 @@ class Remaining:
         self._ranges.appendleft((piece.start, piece.stop))
         return True
 
-    def _make_smaller(self, piece: Piece, limits: BatchLimits) -> None:
+    def _make_smaller(self, piece: Piece, limits: BatchLimits, body: bytes) -> None:
         if piece.inputs == 1:
-            message = f"input[{piece.start}] is too large for {piece.known.target.name}"
+            reason = " ".join(body[:_EXCERPT_BYTES].decode("utf-8", "replace").split())
+            message = f"input[{piece.start}] is too large for {piece.known.target.name}: {reason}"
             raise Refused(_TOO_LARGE, message, code="input_too_large", param="input")
         piece.known.learn(limits)
         if self._end(piece.start, piece.stop, piece.known) == piece.stop:
