@@ -128,6 +128,7 @@ def test_a_model_that_sleeps_on_one_host_is_served_by_the_other() -> None:
     desk.ask_many("chat", 3)
     assert by_host(desk) == {"a": 0, "b": 2}
     assert len(desk.waiting) == 1
+    assert desk.core.wake_at(0.0) is None, "time does not wake an engine"
 
 
 def test_a_broken_host_and_one_without_room_serve_nobody_together() -> None:
@@ -172,6 +173,18 @@ def test_heavy_requests_of_one_model_find_the_host_where_they_fit() -> None:
     for grant in list(desk.running):
         desk.finish(grant)
     assert light in [g.ticket for g in desk.running]
+
+
+def test_whoever_stood_behind_a_heavy_request_starts_on_another_host_as_soon_as_it_has_left() -> (
+    None
+):
+    desk = replicas(4, 4)
+    desk.ask_many("chat", 6)
+    heavy, light = desk.ask("chat", weight=4), desk.ask("chat")
+    for grant in on(desk, "a"):
+        desk.finish(grant)
+    assert [g.ticket for g in on(desk, "a")] == [heavy]
+    assert light in [g.ticket for g in on(desk, "b")]
 
 
 def test_requests_that_are_too_late_do_not_upset_the_line() -> None:

@@ -6,7 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forebay.core.model import Ending, Outcome, Timing, TimingKind
+from forebay.core.breaker import BreakerSettings
+from forebay.core.model import Ending, EngineState, Outcome, Signal, Timing, TimingKind
+from forebay.core.queue import QueueBounds
 from support.deployments import BEST_EFFORT, INTERACTIVE, Desk, admission, endpoint
 
 MODELS = ("chat", "lite", "embed", "batch")
@@ -18,23 +20,32 @@ class AdmissionMachine(RuleBasedStateMachine):
         ceilings=st.tuples(*[st.integers(1, 6)] * 4),
         slack=st.one_of(st.none(), st.integers(0, 6)),
         overtakes=st.integers(1, 4),
-        hosts=st.integers(1, 2),
+        groups=st.sampled_from([("gpu",), ("gpu", "other"), ("gpu", "gpu")]),
     )
-    def build(self, floors, ceilings, slack, overtakes, hosts) -> None:
+    def build(self, floors, ceilings, slack, overtakes, groups) -> None:
         made = [
             endpoint(
                 model,
-                group=f"gpu{host}",
+                group=group,
                 host=f"h{host}",
                 interactive=model in ("chat", "lite"),
                 floor=floor,
                 ceiling=max(floor, ceiling),
             )
-            for host in range(hosts)
+            for host, group in enumerate(groups)
             for model, floor, ceiling in zip(MODELS, floors, ceilings, strict=True)
         ]
-        budgets = {} if slack is None else {f"gpu{h}": sum(floors) + slack for h in range(hosts)}
-        self.core = admission(*made, budgets=budgets, max_overtakes=overtakes)
+        budgets = {}
+        if slack is not None:
+            for one in made:
+                budgets[one.gpu_group] = budgets.get(one.gpu_group, slack) + one.floor
+        self.core = admission(
+            *made,
+            budgets=budgets,
+            max_overtakes=overtakes,
+            breaker=BreakerSettings(fail_threshold=2),
+            bounds=QueueBounds(max_requests=20),
+        )
         self.desk = Desk(self.core)
         # Rooms whose budget moved: what ran then is never revoked, even where a floor needs it.
         self.shrunk = set()
@@ -54,10 +65,29 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.desk.ask(model)
 
     @precondition(lambda self: self.desk.running)
-    @rule(data=st.data(), outcome=st.sampled_from([Outcome.OK, Outcome.CANCELLED]))
+    @rule(data=st.data(), outcome=st.sampled_from(Outcome))
     def finish(self, data, outcome) -> None:
         grant = self.one_of(self.desk.running, data)
         self.desk.finish(grant, Ending(outcome))
+
+    @precondition(lambda self: self.desk.running)
+    @rule(data=st.data(), seconds=st.sampled_from([0.5, 2.0, 100.0]))
+    def leave_alone(self, data, seconds) -> None:
+        grant = self.one_of(self.desk.running, data)
+        self.desk.finish(grant, Ending(Outcome.CONGESTION, retry_after_s=seconds))
+
+    @precondition(lambda self: self.desk.running)
+    @rule(data=st.data())
+    def break_down(self, data) -> None:
+        state = self.one_of(self.desk.running, data).member.state
+        for grant in [g for g in self.desk.running if g.member.state is state]:
+            self.desk.finish(grant, Ending(Outcome.FAILURE))
+
+    @rule(data=st.data(), state=st.one_of(st.none(), st.sampled_from(EngineState)))
+    def hear(self, data, state) -> None:
+        endpoint_id = data.draw(st.sampled_from(sorted(self.core.states)))
+        signal = state and Signal("vllm", at=self.desk.now, state=state)
+        self.desk.see(self.core.signal(endpoint_id, signal, self.desk.now))
 
     @precondition(lambda self: self.desk.running)
     @rule(data=st.data())
@@ -80,9 +110,15 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert grant in self.desk.running
         self.desk.finish(grant, Ending(Outcome.CANCELLED))
 
-    @rule(seconds=st.sampled_from([0.0, 0.5, 2.0, 1e6, -3.0]))
+    @rule(seconds=st.sampled_from([0.0, 0.5, 2.0, 6.0, 30.0, 1e6, -3.0]))
     def clock(self, seconds) -> None:
         self.desk.now = max(0.0, self.desk.now + seconds)
+        self.desk.see(self.core.tick(self.desk.now))
+
+    @precondition(lambda self: self.core.wake_at(self.desk.now) is not None)
+    @rule()
+    def wake(self) -> None:
+        self.desk.now = self.core.wake_at(self.desk.now)
         self.desk.see(self.core.tick(self.desk.now))
 
     @rule(data=st.data(), slack=st.integers(0, 8))
@@ -93,13 +129,15 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.shrunk.add(room)
             self.desk.see(self.core.set_budget(room, floors + slack, self.desk.now))
 
-    @rule(data=st.data(), ceiling=st.integers(1, 6))
-    def move_limit(self, data, ceiling) -> None:
+    @rule(data=st.data(), floor=st.integers(1, 3), ceiling=st.integers(1, 6))
+    def move_bounds(self, data, floor, ceiling) -> None:
         state = self.one_of(list(self.core.states.values()), data)
-        floor = state.native.floor
-        self.desk.see(
-            self.core.set_bounds(state.endpoint.id, floor, max(floor, ceiling), self.desk.now)
-        )
+        room, endpoint_id = state.native.room, state.endpoint.id
+        floors = sum(m.floor for m in room.members) - state.native.floor
+        if room.budget is not None:
+            floor = min(floor, room.budget - floors)
+        self.shrunk.add(room)
+        self.desk.see(self.core.set_bounds(endpoint_id, floor, max(floor, ceiling), self.desk.now))
 
     @staticmethod
     def one_of(things, data):
@@ -121,29 +159,52 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert waiting == set(self.desk.waiting)
 
     @invariant()
+    def sums_are_what_they_sum_up(self) -> None:
+        for room in self.core.rooms.values():
+            assert room._gaps == sum(m.gap for m in room.members)
+            assert room._priority_gaps == sum(m.gap for m in room.members if m.priority)
+            assert room._priority_floors == sum(m.floor for m in room.members if m.priority)
+            waits = [m for m in room.members if m.waiting and m.state.usable]
+            assert set(room.hungry) == {m for m in waits if m.inflight < m.floor}
+            assert set(room._starving) == {m for m in waits if not m.inflight}
+            for member in room.members:
+                assert member.gap == self.due(member)
+                line = room.interactive if member.interactive else room.best_effort
+                assert sum(m is member for _, _, m in line) == member.lined_up
+        assert all(not room.budget or not self.core._dirty for room in self.core.rooms.values())
+
+    @invariant()
+    def whoever_its_endpoint_would_admit_stands_in_line(self) -> None:
+        for room in self.core.rooms.values():
+            for member in room.members:
+                if member is not room.turn:  # whoever has the turn is next without standing in line
+                    assert member.lined_up or member.startable(room.turn) is None, member
+
+    @invariant()
     def a_priority_floor_waits_for_nothing_but_its_endpoint(self) -> None:
         for state in self.core.states.values():
             member = state.native
             if not member.priority or not member.waiting or self.still_shrinks(member.room):
                 continue
-            head = member.queue.head
-            light = (head.weight or 1) == 1
-            if light and member.inflight < member.floor:
+            light = (member.queue.head.weight or 1) == 1
+            if light and state.usable and member.inflight < member.floor:
                 assert state.inflight + 1 > state.limit or self.has_the_turn(state.visitor)
 
     @invariant()
     def no_slot_idles_while_someone_may_take_it(self) -> None:
         for room in self.core.rooms.values():
+            if any((m.queue.head.weight if m.queue.head else 0) > 1 for m in room.members):
+                continue  # room may be being gathered for a heavy head
             for member in room.members:
-                head = member.queue.head
-                if head is None or head.deadline <= self.desk.now:
-                    continue
-                others = [m for m in room.members if m is not member]
-                if any((m.queue.head.weight if m.queue.head else 0) > 1 for m in room.members):
-                    continue  # room may be being gathered for a heavy head
-                if any(self.has_the_turn(m) for m in others):
-                    continue
-                assert not self.may_start(member, others), (member.queue.model, room)
+                if member.waiting and room.turn in (None, member):
+                    others = [m for m in room.members if m is not member]
+                    assert not self.may_start(member, others), (member, room)
+
+    @invariant()
+    def whoever_waits_can_be_served_by_someone(self) -> None:
+        for queue in self.core.queues.values():
+            if len(queue):
+                assert any(not m.state.broken(self.desk.now) for m in queue.members)
 
     def still_shrinks(self, room) -> bool:
         kept = sum(max(0, m.floor - m.inflight) for m in room.members if m.priority)
@@ -154,10 +215,16 @@ class AdmissionMachine(RuleBasedStateMachine):
     def has_the_turn(self, member) -> bool:
         return member.room.turn is member
 
+    @staticmethod
+    def due(member) -> int:
+        """What must stay free for `member`."""
+        wanted = member.state.usable and (member.waiting or member.inflight)
+        return max(0, member.floor - member.inflight) if member.priority or wanted else 0
+
     def may_start(self, member, others) -> bool:
         """The rules, said once more, without sums."""
         state, room = member.state, member.room
-        if state.inflight + 1 > state.limit:
+        if not state.usable or state.inflight + 1 > state.limit:
             return False
         sibling = member.sibling
         if not member.interactive:
@@ -169,28 +236,33 @@ class AdmissionMachine(RuleBasedStateMachine):
                 return False
         if room.budget is None:
             return True
-        due = [m for m in others if m.priority]
-        if member.inflight >= member.floor:
-            due = [m for m in others if m.priority or m.waiting or m.inflight]
-        kept = sum(max(0, m.floor - m.inflight) for m in due)
-        if room.inflight + 1 + kept > room.budget:
+        peers = [m for m in others if m.priority or member.inflight >= member.floor]
+        if room.inflight + 1 + sum(map(self.due, peers)) > room.budget:
             return False
         yields = any(
-            m.interactive and m.waiting and m.state.inflight + 1 <= m.state.limit for m in others
+            m.interactive and m.waiting and m.state.usable and m.state.inflight + 1 <= m.state.limit
+            for m in others
         )
         return member.interactive or member.inflight < member.floor or not yields
 
     def teardown(self) -> None:
         if not hasattr(self, "desk"):
             return
-        while self.desk.running:
-            self.desk.finish(self.desk.running[0])
-        self.desk.see(self.core.tick(self.desk.now))
-        assert not self.desk.waiting, "somebody waits although nothing runs"
+        for _ in range(10_000):
+            if self.desk.running:
+                self.desk.finish(self.desk.running[0])
+            elif self.desk.waiting:
+                at = self.core.wake_at(self.desk.now)
+                assert at is not None, "somebody waits, nothing runs, and time will not change it"
+                self.desk.now = at
+                self.desk.see(self.core.tick(at))
+            else:
+                break
+        assert not self.desk.waiting
         for room in self.core.rooms.values():
             assert room.inflight == 0
             assert not room.hungry
 
 
 TestAdmission = AdmissionMachine.TestCase
-TestAdmission.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestAdmission.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)

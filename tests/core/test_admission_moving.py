@@ -93,6 +93,14 @@ def test_a_floor_that_moves_is_reserved_from_then_on() -> None:
     assert desk.counts("embed") == (5,)
 
 
+def test_flex_work_gets_at_once_what_a_lower_floor_no_longer_reserves() -> None:
+    desk = Desk(admission(endpoint("chat", floor=4, ceiling=5)))
+    desk.ask_many("chat", 9, BEST_EFFORT)
+    assert len(desk.running) == 1
+    move_limit(desk, "chat", 5, floor=1)
+    assert len(desk.running) == 4
+
+
 def test_whoever_a_new_budget_leaves_no_room_for_is_refused_at_once() -> None:
     desk = Desk(admission(endpoint("chat", floor=2), budgets={"gpu": 3}))
     desk.ask_many("chat", 3, BEST_EFFORT)

@@ -243,6 +243,17 @@ def test_a_heavy_request_has_no_claim_on_anothers_floor_for_a_part_that_is_its_d
     assert desk.counts("chat", "lite", "embed") == (1, 1, 1)
 
 
+def test_flex_work_starts_when_the_chat_that_it_let_pass_gives_up() -> None:
+    desk = Desk(admission(endpoint("chat", ceiling=4), max_overtakes=100))
+    desk.ask("chat")
+    desk.ask_many("chat", 9, BEST_EFFORT)
+    heavy = desk.ask("chat", weight=2)
+    desk.finish(desk.of("chat", BEST_EFFORT)[0])
+    assert len(desk.running) == 3
+    desk.give_up(heavy)
+    assert len(desk.running) == 4
+
+
 def test_flex_work_leaves_the_limit_to_heavy_chat_that_waits_for_it() -> None:
     desk = Desk(admission(endpoint("chat", ceiling=4), max_overtakes=100))
     desk.ask("chat")

@@ -336,6 +336,14 @@ def test_an_endpoint_that_asks_to_be_left_alone_is_and_whoever_waits_goes_on_wai
     assert desk.core.wake_at(desk.now) is None
 
 
+@pytest.mark.parametrize("outcome", [Outcome.CONGESTION, Outcome.LOADING, Outcome.FAILURE])
+def test_the_wish_counts_however_the_request_ended(outcome: Outcome) -> None:
+    desk = one_model(2)
+    desk.ask_many("chat", 3)
+    desk.finish(desk.running[0], Ending(outcome, retry_after_s=7.0))
+    assert desk.core.wake_at(0.0) == 7.0
+
+
 def test_a_shorter_wish_does_not_cut_a_longer_one_short() -> None:
     desk = one_model(3)
     desk.ask_many("chat", 4)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
-from forebay.core.model import Outcome, Reason, Refusal, Ticket
+from forebay.core.model import Reason, Refusal, Ticket
 from forebay.core.order import next_start
 from forebay.core.refusal import out_of_service, queue_full, refusal
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from forebay.core.model import Decision, Ending, Endpoint, ServiceClass, Signal, Timing
     from forebay.core.queue import Queue
     from forebay.core.room import Room
-
-_CONGESTION = Outcome.CONGESTION
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -92,8 +90,9 @@ class Admission:
     rooms: Mapping[str, Room]
     observer: Observer = field(default_factory=Observer)
     _live: set[Grant] = field(default_factory=set, init=False)
-    # Endpoints that time alone may change: held, broken or ramping.
-    _changing: set[EndpointState] = field(default_factory=set, init=False)
+    # Endpoints that time alone may change: held, broken or ramping. In a fixed order, like all
+    # that is walked through here, so that the same events always bring the same verdicts.
+    _changing: dict[EndpointState, None] = field(default_factory=dict, init=False)
     # Rooms where something may have become startable.
     _dirty: dict[Room, None] = field(default_factory=dict, init=False)
 
@@ -232,9 +231,9 @@ class Admission:
                 member.room.refresh(member)
             self._line_up(state)
         if state.changes_at(now) < inf:
-            self._changing.add(state)
+            self._changing[state] = None
         else:
-            self._changing.discard(state)
+            self._changing.pop(state, None)
 
     def _line_up(self, state: EndpointState) -> None:
         for member in state.members:
@@ -285,8 +284,6 @@ class Admission:
         head = queue.head
         if head is None or head.weight != ticket.weight:
             self._attend(queue)
-        else:
-            member.room.enlist(member.sibling)  # it may have waited for this one's turn
         if grant.pass_.probe:
             self._look(state, now)
         return grant
@@ -312,7 +309,7 @@ class Admission:
         )
         self._moved(state, decision, now)
         state.served(ending.outcome, now - grant.at)
-        if ending.retry_after_s and ending.outcome is _CONGESTION:
+        if ending.retry_after_s:
             state.held_until = max(state.held_until, now + ending.retry_after_s)
         change = state.breaker.end(grant.pass_, ending.outcome, now)
         if change is not None:
