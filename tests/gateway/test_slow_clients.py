@@ -21,10 +21,10 @@ LONG_EVENT = chunk(event("x" * 16_000))
 
 
 async def flood(peer):
-    request = await peer.answer()
-    if b"flood" not in request:
+    while request := await peer.answer():
+        if b"flood" in request:
+            break
         await peer.send(json_response({"ok": True}))
-        return
     await peer.send(STREAM)
     while True:
         await peer.send(LONG_EVENT)

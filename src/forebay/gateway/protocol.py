@@ -4,17 +4,20 @@ uvicorn parses, frames and runs the application. It leaves open, and this adds:
 
 - A client that leaves is noticed although it has pipelined another request (uvicorn stops reading
   then, and tells only the latest request), and although it has only shut its sending side.
-- A head must come in time, and so must the end of an answer that its client reads ever more slowly;
-  otherwise the connection is closed.
+- A head must come in time and be of a size, and an answer's end must be taken; otherwise the
+  connection is closed.
+- An offer to speak another protocol is passed over, and the body behind it is read.
 - What is not HTTP is refused in the form of OpenAI's errors, and never inside another answer.
 - The application finds the connection in its scope, to abort it.
 """
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from math import inf
 from typing import TYPE_CHECKING
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from forebay.gateway.refusal import Refused
@@ -30,6 +33,8 @@ _PATIENCE_S = 60.0
 # Requests that wait behind the one that is served; beyond that, and beyond 64 KiB of a body,
 # nothing more is read, and that the client leaves is seen by writing to it alone.
 _MOST_PIPELINED = 16
+_MOST_HEAD_BYTES = 64 * 1024
+_OFFERS = frozenset({b"connection", b"http2-settings", b"upgrade"})
 
 
 class Protocol(HttpToolsProtocol):
@@ -38,6 +43,7 @@ class Protocol(HttpToolsProtocol):
     _serving: RequestResponseCycle | None = None
     _timer: asyncio.TimerHandle | None = None
     _in_head = False
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a request."""
@@ -57,14 +63,26 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Parse; a head that has begun must be complete in time."""
-        super().data_received(data)
-        if self._in_head and self._timer is None:
-            self._expect_head()
+        """Parse; a head that has begun must be complete in time, and of a size."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._refuse(Refused(400, f"not HTTP/1.1: {error}", code="invalid_http"))
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_without_upgrade(data[upgrade.args[0] :])
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > _MOST_HEAD_BYTES:
+                message = f"the request's headers are over {_MOST_HEAD_BYTES} bytes"
+                self._refuse(Refused(431, message, code="headers_too_large"))
+            elif self._timer is None:
+                self._expect_head()
 
     def on_message_begin(self) -> None:
         """Let the application abort: a client that does not read never lets a connection close."""
         self._in_head = True
+        self._head_bytes = 0
         super().on_message_begin()
         self.scope["transport"] = self.transport  # type: ignore[typeddict-unknown-key]
 
@@ -72,9 +90,16 @@ class Protocol(HttpToolsProtocol):
         """Go on reading behind a pipelined request, to see the client leave."""
         self._in_head = False
         self._stop_timer()
+        if self.parser.should_upgrade():
+            return
         super().on_headers_complete()
         if 0 < len(self.pipeline) < _MOST_PIPELINED:
             self.flow.resume_reading()
+
+    def on_message_complete(self) -> None:
+        """Pass over the end that is assumed behind an offer to upgrade."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """See to it that a connection that closes does close."""
@@ -86,21 +111,38 @@ class Protocol(HttpToolsProtocol):
         """Close an idle connection; its last answer may still be on its way."""
         self._flush()
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, and close the connection."""
-        if self._is_serving() and not self._is_own_body():
-            self.transport.close()  # anything sent now would be read as part of another answer
-            return
-        refused = Refused(400, msg, code="invalid_http")
-        headers = refused.headers([(b"connection", b"close")])
-        lines = [b"%b: %b\r\n" % pair for pair in headers]
-        head = b"HTTP/1.1 400 Bad Request\r\n" + b"".join(lines) + b"\r\n"
-        self.transport.write(head + refused.body)
-        self.transport.close()
-
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._serving = cycle
         super()._start_asgi_task(cycle, app)
+
+    def _refuse(self, refused: Refused) -> None:
+        """Refuse what is no request, and close the connection."""
+        if self.transport.is_closing():
+            return
+        # Behind a request that is still served, it would be read as part of that one's answer.
+        if not self._is_serving() or self._is_own_body():
+            lines = [b"%b: %b\r\n" % pair for pair in refused.headers([(b"connection", b"close")])]
+            status = b"HTTP/1.1 %d %b\r\n" % (
+                refused.status,
+                HTTPStatus(refused.status).phrase.encode(),
+            )
+            self.transport.write(status + b"".join(lines) + b"\r\n" + refused.body)
+        self.transport.close()
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """Read on as if the client had not offered another protocol (RFC 9110 section 7.8).
+
+        The parser takes what follows such an offer for the other protocol. But it is the body of
+        the request: Java's client, for one, offers HTTP/2 with whatever it sends first.
+        """
+        method = self.parser.get_method()
+        self.parser = httptools.HttpRequestParser(self)
+        if method == b"CONNECT":
+            self._refuse(Refused(405, "CONNECT is not possible here", code="not_allowed"))
+            return
+        lines = [b"%b %b HTTP/1.1" % (method, self.url)]
+        lines += [b"%b: %b" % pair for pair in self.headers if pair[0] not in _OFFERS]
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def _is_serving(self) -> bool:
         return self._serving is not None and not self._serving.response_complete
