@@ -1,0 +1,141 @@
+"""Health, metrics, status, models: what operators and clients see of the gateway itself."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from forebay.emulator.faults import Reset
+from support.configs import emulated, entry, one_chat
+from support.endpoint import Endpoint
+from support.http_responses import json_response
+from support.waiting import eventually
+from support.wire import connected
+
+pytestmark = pytest.mark.anyio
+
+CHAT = "/v1/chat/completions"
+
+
+async def got(running, path, method="GET"):
+    async with connected(running.port) as wire:
+        return await wire.ask(method, path, None)
+
+
+async def test_health_and_readiness(serve, gateway):
+    async def script(peer):
+        await peer.request()
+        peer.reset()
+
+    running = await gateway(one_chat(serve(script).url, MODEL_BREAKER_FAIL_THRESHOLD=1))
+    assert (await got(running, "/healthz")).json == {"status": "ok"}
+    assert (await got(running, "/readyz")).json == {"ready": True, "unavailable": []}
+    async with connected(running.port) as wire:
+        await wire.ask("POST", CHAT, b'{"model":"m"}')
+    not_ready = await got(running, "/readyz")
+    assert not_ready.status == 503
+    assert not_ready.json["ready"] is False
+    assert (await got(running, "/healthz")).status == 200
+
+
+async def test_it_starts_and_is_ready_while_no_endpoint_can_be_reached(serve, gateway):
+    server = serve(None)
+    await server.aclose()
+    running = await gateway(one_chat(server.url, engine="vllm"))
+    assert (await got(running, "/readyz")).status == 200
+    assert (await got(running, "/v1/models")).json["data"][0]["id"] == "m"
+    assert (await got(running, "/forebay/status")).status == 200
+
+
+async def test_the_models_are_listed_once_with_what_their_servers_say(host, serve, gateway):
+    config = emulated(host)
+    listed = {"data": [{"id": "chat", "max_model_len": 7}, {"id": "more"}, 3, {"id": None}]}
+    second = Endpoint(serve, json_response(listed))
+    config["chat_models"].append(entry("chat", f"{second.url}/v1", engine="unknown"))
+    config["chat_models"].append(entry("dead", "http://127.0.0.1:9/v1", engine="unknown"))
+    running = await gateway(config)
+    answer = await got(running, "/v1/models")
+    assert answer.json["object"] == "list"
+    models = {model["id"]: model for model in answer.json["data"]}
+    assert list(models) == ["chat", "dead", "embedding"]
+    assert all(model["object"] == "model" for model in models.values())
+    assert models["chat"]["max_model_len"] in {7, host.spec.chat.max_model_tokens}
+
+    one = await got(running, "/v1/models/chat")
+    assert one.json["id"] == "chat"
+    missing = await got(running, "/v1/models/more")
+    assert (missing.status, missing.error["code"]) == (404, "model_not_found")
+    assert (await got(running, "/v1/models", "POST")).status == 405
+
+
+async def test_status_tells_of_one_instant_under_load(host, gateway):
+    running = await gateway(emulated(host, chat=6, embedding=6, budget=5))
+    checked = 0
+
+    async def chats():
+        body = {"model": "chat", "messages": [{"role": "user", "content": "x"}], "max_tokens": 5}
+        async with connected(running.port) as wire:
+            while True:
+                await wire.ask("POST", CHAT, body)
+
+    async def embeddings():
+        async with connected(running.port) as wire:
+            while True:
+                await wire.ask("POST", "/v1/embeddings", {"model": "embedding", "input": ["x"] * 4})
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(6):
+            tasks.start_soon(chats)
+            tasks.start_soon(embeddings)
+        await eventually(lambda: running.inflight == 5)
+        async with connected(running.port) as wire:
+            for _ in range(50):
+                status = (await wire.ask("GET", "/forebay/status", None)).json
+                group = status["groups"]["gpu"]
+                members = [
+                    count for member in group["members"].values() for count in member.values()
+                ]
+                endpoints = status["endpoints"].values()
+                assert sum(members) == group["inflight"] <= group["budget"] == 5
+                assert sum(endpoint["inflight"] for endpoint in endpoints) == group["inflight"]
+                checked += group["inflight"] > 0
+        tasks.cancel_scope.cancel()
+    assert checked > 40
+    await eventually(lambda: running.idle)
+
+
+async def test_status_names_everything_and_no_secret(host, gateway):
+    config = emulated(host, budget=5)
+    config["chat_models"][0]["api_key"] = "sk-secret-of-chat"
+    running = await gateway(config)
+    answer = await got(running, "/forebay/status")
+    assert b"sk-secret" not in answer.body
+    chat = next(e for e in answer.json["endpoints"].values() if e["model"] == "chat")
+    assert {"limit", "limit_reason", "floor", "ceiling", "breaker", "class", "role"} <= set(chat)
+    assert chat["base_url"] == host.chat_url
+    assert set(answer.json["models"]) == {"chat", "embedding"}
+    assert set(answer.json["config"]) == {"path", "loaded_at", "reload_error"}
+
+
+async def test_metrics_are_valid_and_count(host, gateway):
+    running = await gateway(emulated(host, budget=5))
+    body = {"model": "chat", "messages": [{"role": "user", "content": "x"}], "max_tokens": 8}
+    host.faults.add(Reset(engine="embedding", next=1))
+    async with connected(running.port) as wire:
+        await wire.ask("POST", CHAT, {**body, "stream": True, "ignore_eos": True})
+        await wire.ask("POST", "/v1/embeddings", {"model": "embedding", "input": "x"})
+        await wire.ask("POST", CHAT, {"model": "nobody"})
+        answer = await wire.ask("GET", "/metrics", None)
+    samples = {
+        (sample.name, sample.labels.get("model"), sample.labels.get("outcome")): sample.value
+        for family in text_string_to_metric_families(answer.body.decode())
+        for sample in family.samples
+    }
+    assert samples["forebay_requests_total", "chat", "ok"] == 1
+    assert samples["forebay_requests_total", "embedding", "failure"] == 1
+    assert samples["forebay_first_token_seconds_count", "chat", None] == 1
+    assert samples["forebay_output_token_seconds_count", "chat", None] == 1
+    assert samples["forebay_budget", None, None] == 5
+    assert samples["forebay_inflight", "chat", None] == 0
+    assert "nobody" not in answer.body.decode()  # labels come from the configuration alone
