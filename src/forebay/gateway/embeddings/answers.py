@@ -15,7 +15,6 @@ import msgspec
 from forebay.gateway.embeddings.held import InvalidAnswer
 from forebay.gateway.embeddings.vectors import (
     InvalidVector,
-    is_base64,
     to_base64,
     to_floats,
     unpacked,
@@ -30,11 +29,13 @@ if TYPE_CHECKING:
 _SCAN = re.compile(rb'"(?:index"\s*:\s*(\d+)\s*[,}]|embedding"\s*:\s*("|\[\s*[-\d]))')
 _BASE64_QUANTUM, _FLOAT_BYTES = 4, 4
 _BROKEN = -1
+_QUOTE = ord('"')
+_NOTHING = msgspec.Raw(b"null")
+_EMPTY = frozenset({b"null", b"[]", b'""'})
 _EXCERPT_BYTES = 300
 
 _Item = dict[str, msgspec.Raw]
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_items = msgspec.json.Decoder(list[_Item])
 _index = msgspec.json.Decoder(int | None)
 _object = msgspec.json.Decoder(dict[str, object])
 
@@ -44,12 +45,22 @@ class Answer:
     """One answer, understood; nothing in it is decoded further than it must be.
 
     Args:
-        fields: everything but the vectors.
+        body: as it came.
+        usage: its JSON.
         items: one for each input, in the inputs' order.
     """
 
-    fields: dict[str, msgspec.Raw]
+    body: bytes
+    usage: msgspec.Raw
     items: list[_Item]
+
+
+class _Body(msgspec.Struct):
+    data: list[_Item]
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_body = msgspec.json.Decoder(_Body)
 
 
 def needs_nothing(body: bytes, inputs: int, encoding: Encoding | None) -> bool:
@@ -102,14 +113,13 @@ def read(body: bytes, inputs: int, encoding: Encoding | None) -> Answer:
         InvalidAnswer: some input has no vector, or it cannot be told which one it is.
     """
     try:
-        fields = _fields.decode(body)
-        items = _items.decode(fields.pop("data", b"null"))
+        decoded = _body.decode(body)
     except msgspec.MsgspecError as error:
         beginning = body[:_EXCERPT_BYTES].decode("utf-8", "replace")
         raise InvalidAnswer(f"no list of embeddings ({error}): {beginning}") from None
-    if len(items) != inputs:
-        raise InvalidAnswer(f"{len(items)} embeddings for {inputs} inputs")
-    items = _in_order(items)
+    if len(decoded.data) != inputs:
+        raise InvalidAnswer(f"{len(decoded.data)} embeddings for {inputs} inputs")
+    items = _in_order(decoded.data)
     sizes = set()
     for index, item in enumerate(items):
         try:
@@ -118,7 +128,7 @@ def read(body: bytes, inputs: int, encoding: Encoding | None) -> Answer:
             raise InvalidAnswer(f"embedding {index} is not valid: {invalid}") from None
     if len(sizes) > 1:
         raise InvalidAnswer("the embeddings differ in length")
-    return Answer(fields, items)
+    return Answer(body, decoded.usage, items)
 
 
 def _in_order(items: list[_Item]) -> list[_Item]:
@@ -138,17 +148,18 @@ def _in_order(items: list[_Item]) -> list[_Item]:
 
 def _convert(item: _Item, encoding: Encoding | None) -> int:
     """Bring the item's vector into `encoding`; return the bytes of one in base64, else 0."""
-    embedding = bytes(item.get("embedding", b""))
-    if embedding in {b"", b"null", b"[]", b'""'}:
+    given = item.get("embedding", _NOTHING)
+    if len(given) <= len(_NOTHING) and bytes(given) in _EMPTY:
         raise InvalidVector("it is empty")
-    given = is_base64(embedding)
-    if encoding is None or not (given or encoding == "base64"):
+    as_text = memoryview(given)[0] == _QUOTE
+    if encoding is None or not (as_text or encoding == "base64"):
         return 0
+    embedding = bytes(given)
     if encoding == "float":
         item["embedding"] = msgspec.Raw(to_floats(embedding))
         item.pop("encoding_format", None)  # llama.cpp tells it with every item
         return 0
-    if not given:
+    if not as_text:
         item["embedding"] = msgspec.Raw(embedding := to_base64(embedding))
     return len(unpacked(embedding))
 
@@ -158,7 +169,7 @@ def merged(answers: Sequence[Answer]) -> bytes:
     items = [item for answer in answers for item in answer.items]
     for index, item in enumerate(items):
         item["index"] = msgspec.Raw(b"%d" % index)
-    fields: dict[str, object] = {**answers[0].fields}
+    fields: dict[str, object] = {**_fields.decode(answers[0].body)}
     usage = _sum(_usages(answers))
     if usage:
         fields["usage"] = usage
@@ -169,7 +180,7 @@ def merged(answers: Sequence[Answer]) -> bytes:
 def _usages(answers: Sequence[Answer]) -> Iterable[dict[str, object]]:
     for answer in answers:
         try:
-            yield _object.decode(answer.fields.get("usage", b"{}"))
+            yield _object.decode(answer.usage)
         except msgspec.MsgspecError:
             continue  # null, mostly
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 Encoding = Literal["float", "base64"]
 
 _items = msgspec.json.Decoder(list[msgspec.Raw])
-_token_ids = msgspec.json.Decoder(list[int])
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_NULL = b"null"
+_NULL, _SPACE, _QUOTE = b"null", b" \t\r\n", ord('"')
 # Beside its inputs a piece is no larger than the request but for brackets and an encoding.
 _AROUND_BYTES = 40
 _FLOAT = msgspec.Raw(b'"float"')
@@ -137,13 +136,14 @@ def _items_of(raw: msgspec.Raw, body: bytes) -> tuple[Sequence[msgspec.Raw], boo
     if not items:
         raise _invalid("is an empty list; give at least one text")
     start = bytes(items[0])[:1]
-    if start not in {b'"', b"["}:
-        _check_flat(items)
-        return (), True
-    check = _check_text if start == b'"' else _check_tokens
-    for index, item in enumerate(items):
-        check(item, index)
-    return items, check is _check_tokens
+    if start == b'"':
+        _check_texts(items)
+        return items, False
+    if start == b"[":
+        _check_token_lists(items)
+        return items, True
+    _check_flat(items)
+    return (), True
 
 
 def _has_messages(body: bytes) -> bool:
@@ -162,15 +162,23 @@ def _check_text(item: msgspec.Raw, index: int | None) -> None:
         raise _invalid("is an empty text; leave it out", index)
 
 
-def _check_tokens(item: msgspec.Raw, index: int) -> None:
-    if not bytes(item).startswith(b"["):
-        raise _invalid(f"is {_kind(item)}, but must be a list of token ids", index)
-    try:
-        if _token_ids.decode(item):
-            return
-    except msgspec.ValidationError:
-        raise _invalid("must hold whole numbers, as token ids are", index) from None
-    raise _invalid("is an empty list of token ids; leave it out", index)
+def _check_texts(items: Sequence[msgspec.Raw]) -> None:
+    if {memoryview(item)[0] for item in items} == {_QUOTE} and min(map(len, items)) > len('""'):
+        return  # the usual case, without a copy of each
+    for index, item in enumerate(items):
+        _check_text(item, index)
+
+
+def _check_token_lists(items: Sequence[msgspec.Raw]) -> None:
+    for index, item in enumerate(items):
+        tokens = bytes(item)
+        if not tokens.startswith(b"["):
+            raise _invalid(f"is {_kind(item)}, but must be a list of token ids", index)
+        # It is known to be JSON: what has nothing else in it is a list of whole numbers.
+        if tokens.translate(None, _SPACE + b",0123456789") != b"[]":
+            raise _invalid("must hold whole numbers, as token ids are", index)
+        if not tokens.strip(b"[]" + _SPACE):
+            raise _invalid("is an empty list of token ids; leave it out", index)
 
 
 def _check_flat(items: Sequence[msgspec.Raw]) -> None:

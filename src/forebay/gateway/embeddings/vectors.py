@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import struct
 from math import isfinite
@@ -18,11 +17,6 @@ class InvalidVector(Exception):  # noqa: N818 - what is wrong, to go into a mess
     """An embedding that is none."""
 
 
-def is_base64(embedding: bytes) -> bool:
-    """Whether this JSON is a text; else it should be a list of numbers."""
-    return embedding.startswith(b'"')
-
-
 def to_base64(embedding: bytes) -> bytes:
     """JSON of a list of numbers → JSON of base64.
 
@@ -34,7 +28,7 @@ def to_base64(embedding: bytes) -> bytes:
         packed = struct.pack(f"<{len(values)}f", *values)
     except (msgspec.MsgspecError, OverflowError, struct.error) as error:
         raise InvalidVector(f"no list of float32 numbers: {error}") from None
-    return b'"' + base64.b64encode(packed) + b'"'
+    return b'"' + binascii.b2a_base64(packed, newline=False) + b'"'
 
 
 def to_floats(embedding: bytes) -> bytes:
@@ -56,7 +50,7 @@ def unpacked(embedding: bytes) -> bytes:
         InvalidVector: it is not base64 of float32 values.
     """
     try:
-        packed = base64.b64decode(_text.decode(embedding), validate=True)
+        packed = binascii.a2b_base64(_text.decode(embedding), strict_mode=True)
     except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
         raise InvalidVector(f"no base64: {error}") from None
     if not packed or len(packed) % _FLOAT_BYTES:
