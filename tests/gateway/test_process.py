@@ -1,0 +1,173 @@
+"""`forebay serve` as the process that people run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from support.configs import emulated, one_chat
+from support.waiting import eventually
+from support.wire import connected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.anyio
+
+CHAT = "/v1/chat/completions"
+BODY = {
+    "model": "chat",
+    "messages": [{"role": "user", "content": "x"}],
+    "stream": True,
+    "max_tokens": 300,
+    "ignore_eos": True,
+}
+
+
+class Served:
+    def __init__(self, popen, log) -> None:
+        self.popen = popen
+        self.log = log
+        self.port = int(self._await(r"listening on http://\S+:(\d+)"))
+
+    def _await(self, pattern: str) -> str:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if found := re.search(pattern, self.text):
+                return found[1]
+            assert self.popen.poll() is None, self.text
+            time.sleep(0.02)
+        pytest.fail(f"{pattern} is not in: {self.text}")
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text("utf-8")
+
+    async def ended(self, within_s: float = 10) -> int:
+        await eventually(lambda: self.popen.poll() is not None, within_s)
+        return self.popen.returncode
+
+
+@pytest.fixture
+def serve_command(tmp_path):
+    """Run ``forebay serve`` on a configuration: ``with serve_command(config) as served``."""
+
+    @contextmanager
+    def start(config: dict[str, Any], *options: str) -> Iterator[Served]:
+        file, log = tmp_path / "config.json", tmp_path / "log"
+        file.write_text(json.dumps(config), "utf-8")
+        command = [sys.executable, "-m", "forebay", "serve", "--config", str(file)]
+        with log.open("wb") as output:
+            popen = subprocess.Popen(
+                [*command, "--port", "0", *options], stdout=output, stderr=output
+            )
+        try:
+            yield Served(popen, log)
+        finally:
+            popen.kill()
+            popen.wait()
+
+    return start
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_it_finish_what_is_under_way(host, serve_command, which):
+    with serve_command(emulated(host)) as served:
+        async with connected(served.port) as wire, connected(served.port) as idle:
+            await idle.ask("GET", "/healthz", None)
+            await wire.send("POST", CHAT, BODY)
+            await wire.head()
+            await wire.piece()
+            os.kill(served.popen.pid, which)
+            assert await idle.closed() == b""  # and it takes nothing new
+            pieces = await wire.rest()
+        assert pieces[-1] == b"data: [DONE]\n\n"
+        await served.ended()
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", served.port)).close()
+    assert "Traceback" not in served.text
+    assert host.record()["chat"]["finished"] == 1
+
+
+async def test_a_second_signal_ends_it_at_once(host, serve_command):
+    with serve_command(emulated(host)) as served:
+        async with connected(served.port) as wire:
+            await wire.send("POST", CHAT, {**BODY, "max_tokens": 8000})
+            await wire.head()
+            os.kill(served.popen.pid, signal.SIGINT)
+            await anyio.sleep(0.3)
+            os.kill(served.popen.pid, signal.SIGINT)
+            await served.ended(within_s=3)
+        await eventually(lambda: host.record()["chat"]["inflight"] == 0, within_s=1)
+
+
+async def test_it_serves_ipv6_and_says_where(host, serve_command):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with serve_command(emulated(host), "--host", "::1") as served:
+        url = f"http://[::1]:{served.port}/healthz"
+        assert url.removesuffix("/healthz") in served.text
+        answer = await anyio.to_thread.run_sync(urllib.request.urlopen, url)
+        assert answer.status == 200
+        answer.close()
+
+
+async def test_keys_are_in_no_log(host, serve_command):
+    config = emulated(
+        host,
+        forebay={
+            "log_level": "debug",
+            "api_keys": [{"name": "app", "key": "sk-client-secret", "admin": True}],
+        },
+    )
+    config["chat_models"][0]["api_key"] = "sk-endpoint-secret"
+    with serve_command(config) as served:
+        body = {**BODY, "stream": False, "max_tokens": 1}
+        for key, status in (("sk-client-secret", 200), ("sk-wrong-secret", 401)):
+            async with connected(served.port) as wire:
+                answer = await wire.ask("POST", CHAT, body, [("Authorization", f"Bearer {key}")])
+            assert answer.status == status
+    assert "secret" not in served.text
+
+
+def refused(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "forebay", "serve", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def written(tmp_path, config):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config), "utf-8")
+    return str(file)
+
+
+def test_several_workers_are_refused_with_the_reason(tmp_path):
+    file = written(tmp_path, one_chat("http://127.0.0.1:1"))
+    result = refused("--config", file, "--workers", "4")
+    assert result.returncode != 0
+    assert "4 times" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    file = written(tmp_path, one_chat("http://127.0.0.1:1"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = refused("--config", file, "--port", port)
+    assert result.returncode != 0
+    assert port in result.stderr
+    assert "Traceback" not in result.stderr
