@@ -292,6 +292,27 @@ class TestOverloadedByOneBatch:
         assert len(server.bodies) == 1
 
 
+class TestSeveralEndpoints:
+    async def test_each_gets_what_it_takes(self, serve, gateway):
+        small, large = Embedder(serve, at_most(2)), Embedder(serve, at_most(16))
+        config = one_embedder(small.url, ceiling=1)
+        config["embedding_models"] += one_embedder(large.url, ceiling=1)["embedding_models"]
+        running = await gateway(config)
+        for _ in range(2):
+            inputs = texts(60)
+            assert_answers(await ask(running, inputs), inputs)
+        assert small.sizes[-1] == 2
+        assert large.sizes[-1] > 2
+        assert 16 in large.sizes
+
+    async def test_one_that_takes_the_whole_gets_it_in_one(self, serve, gateway):
+        server = Embedder(serve)
+        running = await gateway(one_embedder(server.url, engine="infinity"))
+        inputs = texts(2048)
+        assert_answers(await ask(running, inputs), inputs)
+        assert server.sizes == [2048]
+
+
 class TestOneAnswer:
     async def test_usage_is_summed_and_the_rest_is_the_first_ones(self, serve, gateway):
         def behave(request):

@@ -91,8 +91,8 @@ def _see_that_it_takes_tokens(known: KnownEndpoint) -> None:
     if not engine.takes_token_ids:
         raise Refused(
             400,
-            f"{known.target.name} ({engine.name}) takes texts only, and token ids of another "
-            "tokenizer would mean other words; send text "
+            f"{known.target.name} (engine {engine.name}) is not known to take token ids, and those "
+            "of another tokenizer would mean other words; send text "
             "(LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False))",
             code="token_ids_not_supported",
             param="input",

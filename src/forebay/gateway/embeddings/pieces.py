@@ -101,7 +101,7 @@ class Pieces:
         self._known = known
         self._remaining = Remaining(inputs)
         self._done: list[Part] = []
-        self._running = 0
+        self._at_work: list[KnownEndpoint] = []  # one for each piece under way
         self._turn = asyncio.Lock()
         self.queued_s = 0.0
 
@@ -159,7 +159,6 @@ class Pieces:
     async def _use(self, lease: Lease) -> None:
         """Have the next piece served, and give the slot back, whatever happens."""
         ending = _CANCELLED  # unless something else turns out
-        self._running += 1
         try:
             piece = self._remaining.take(self._known[lease.endpoint.id])
             ending = await self._serve(piece, lease)
@@ -171,38 +170,47 @@ class Pieces:
             ending = refused.ending
             raise
         finally:
-            self._running -= 1
             lease.settle(ending)
             self._deployment.metrics.ended(lease.endpoint, ending)
 
     async def _serve(self, piece: Piece, lease: Lease) -> Ending:
-        known, held = piece.known, HeldAnswer()
+        """Wait until the endpoint has room for the piece, and have it served."""
+        known = piece.known
         try:
             await known.room(piece.inputs, self._call.deadline)
         except TimeoutError:
             message = f"{known.target.name} had no room for the inputs before the deadline"
             raise Failed(Refused(504, message, code="deadline"), _CANCELLED) from None
-        with known.working(piece.inputs):
-            body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
-            try:
-                ending = await Exchange(self._call.part(body, held), known.target, lease).run()
-            except Failed as failed:
-                # A refusal that cannot be passed on, such as a proxy's in HTML.
-                if self._asks_again(piece, failed.refused.status, b"", failed.ending):
-                    return failed.ending
-                raise
-            if not held.ok:
-                beginning = b"".join(held.pieces)[:_LOOK_BYTES]
-                if self._asks_again(piece, held.status, beginning, ending):
-                    return ending
-                raise RefusedUpstream(held, ending)
+        self._at_work.append(known)
+        try:
+            with known.working(piece.inputs):
+                return await self._exchange(piece, lease)
+        finally:
+            self._at_work.remove(known)
+
+    async def _exchange(self, piece: Piece, lease: Lease) -> Ending:
+        held, target = HeldAnswer(), piece.known.target
+        body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
+        try:
+            ending = await Exchange(self._call.part(body, held), target, lease).run()
+        except Failed as failed:
+            # A refusal that cannot be passed on, such as a proxy's in HTML.
+            if self._asks_again(piece, failed.refused.status, b"", failed.ending):
+                return failed.ending
+            raise
+        if not held.ok:
+            beginning = b"".join(held.pieces)[:_LOOK_BYTES]
+            if self._asks_again(piece, held.status, beginning, ending):
+                return ending
+            raise RefusedUpstream(held, ending)
         self._done.append(Part(piece.start, held, self._understood(piece, held)))
         if piece.as_float:
-            known.refuses_base64 = True
+            piece.known.refuses_base64 = True
         return ending
 
     def _asks_again(self, piece: Piece, status: int, body: bytes, ending: Ending) -> bool:
-        alone = piece.known.pieces == self._running and ending.retry_after_s is None
+        own = self._at_work.count(piece.known)
+        alone = piece.known.pieces == own and ending.retry_after_s is None
         if status == _SERVER_ERROR and ending.outcome is _CLIENT_ERROR:
             status = _TOO_LARGE  # how llama.cpp and Ollama call an input that is too large
         try:
