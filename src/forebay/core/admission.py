@@ -230,10 +230,10 @@ class Admission:
             for member in state.members:
                 member.room.refresh(member)
             self._line_up(state)
-        if state.changes_at(now) < inf:
-            self._changing[state] = None
-        else:
+        if state.steady:
             self._changing.pop(state, None)
+        else:
+            self._changing[state] = None
 
     def _line_up(self, state: EndpointState) -> None:
         for member in state.members:

@@ -100,6 +100,11 @@ class EndpointState:
         self.usable, self.limit = usable, limit
         return True
 
+    @property
+    def steady(self) -> bool:
+        """Whether only an event, not time alone, can change `usable` and `limit`."""
+        return self.usable and not self._ramping
+
     def changes_at(self, now: float) -> float:
         """Return when it is worth a look although nothing happens; infinity if never."""
         if not self.engine_serves:
