@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -17,6 +18,7 @@ from . import results
 # In this order: not met, met, without a goal.
 _VERDICTS = {False: "[red]not met[/]", True: "[green]met[/]", None: ""}
 _ORDER = list(_VERDICTS)
+_FILE_WIDTH = 180
 
 
 def rows() -> list[tuple[str, str, dict[str, Any]]]:
@@ -31,29 +33,30 @@ def rows() -> list[tuple[str, str, dict[str, Any]]]:
 
 def main() -> None:
     """Print the table."""
-    table = Table(title="Goals", title_justify="left")
-    for column in ("", "benchmark", "measure"):
-        table.add_column(column)
-    table.add_column("value", justify="right")
-    for column in ("unit", "goal", "against", "measured"):
-        table.add_column(column)
     found = rows()
-    for name, when, result in found:
-        value = "not measured" if result["value"] is None else f"{result['value']:g}"
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("", "benchmark", "measure", "value", "goal", "against"):
+        table.add_column(column)
+    for name, _, result in found:
+        value = "not measured"
+        if result["value"] is not None:
+            value = f"{result['value']:g} {result['unit']}"
         goal = result["goal"] or ""
         if result.get("stretch"):
             goal += f" (stretch {result['stretch']})"
-        table.add_row(
-            *(_VERDICTS[result["met"]], name, result["measure"], value, result["unit"], goal),
-            *(result["against"], when[:10]),
-        )
+        verdict = _VERDICTS[result["met"]]
+        table.add_row(verdict, name, result["measure"], value, goal, result["against"])
     console = Console()
+    if not console.is_terminal:  # a file, a pager, a CI log
+        console.width = _FILE_WIDTH
     console.print(table)
     missed = sum(result["met"] is False for _, _, result in found)
     reached = sum(result["met"] is True for _, _, result in found)
     console.print(
         f"{reached} met, {missed} not met, {len(found) - reached - missed} without a goal"
     )
+    for name, when in sorted({(name, when) for name, when, _ in found}):
+        console.print(f"{name}: measured {when}", highlight=False)
 
 
 if __name__ == "__main__":
