@@ -167,6 +167,19 @@ async def test_whoever_waits_is_refused_at_the_deadline() -> None:
     with pytest.raises(Rejected, match="no slot for 'chat' became free before the deadline"):
         await take(desk, timeout_s=7.5)
     assert desk.now() == 7.5
+    assert not any(len(queue) for queue in desk.admission.queues.values())
+    lease.settle(OK)
+    assert nothing_is_left(desk)
+
+
+async def test_whoever_stood_behind_a_heavy_request_starts_at_its_deadline() -> None:
+    desk = limiter(2)
+    lease = await take(desk)
+    heavy, light = ask(desk, timeout_s=5.0, weight=2), ask(desk)
+    (await light).settle(OK)
+    assert desk.now() == 5.0
+    with pytest.raises(Rejected):
+        await heavy
     lease.settle(OK)
     assert nothing_is_left(desk)
 
@@ -410,6 +423,22 @@ async def test_whoever_comes_when_the_pause_is_over_wakes_the_one_that_waited() 
     assert waiting.done()
     waiting.result().settle(OK)
     lease.settle(OK)
+    assert nothing_is_left(desk)
+
+
+async def test_the_slot_goes_to_the_one_that_waited_even_if_somebody_else_comes_first() -> None:
+    desk = limiter()
+    first = await take(desk)
+    first.settle(Ending(Outcome.CONGESTION, retry_after_s=7.0))
+    waiting = ask(desk)
+    await turn_around()
+    asyncio.get_running_loop().be_late(8.0)
+    newcomer = ask(desk)
+    await turn_around()
+    assert waiting.done()
+    assert not newcomer.done()
+    waiting.result().settle(OK)
+    (await newcomer).settle(OK)
     assert nothing_is_left(desk)
 
 

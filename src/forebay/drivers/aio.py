@@ -152,7 +152,6 @@ class AsyncLimiter:
         verdicts = self.admission.request(ticket, self._loop.time())
         if len(verdicts) == 1 and verdicts[0].ticket is ticket:  # nearly always, when not busy
             verdict = verdicts[0]
-            self._set_wake_up()
             if isinstance(verdict, Refusal):
                 raise rejected(verdict)
             return verdict
