@@ -19,59 +19,22 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
+from forebay.core.grant import Grant, Verdict
 from forebay.core.model import Reason, Refusal, Ticket
+from forebay.core.observer import Observer
 from forebay.core.order import next_start
 from forebay.core.refusal import out_of_service, queue_full, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forebay.core.breaker import Change, Pass
     from forebay.core.endpoint import EndpointState
     from forebay.core.member import Member
-    from forebay.core.model import Decision, Ending, Endpoint, ServiceClass, Signal, Timing
+    from forebay.core.model import Ending, ServiceClass, Signal, Timing
     from forebay.core.queue import Queue
     from forebay.core.room import Room
 
-
-@dataclass(slots=True, eq=False, repr=False)
-class Grant:
-    """Leave to start: a slot that is held until `Admission.release`.
-
-    Args:
-        ticket: whose it is.
-        member: where it runs, and in which class.
-        weight: the slots that it holds.
-        at: when it was given.
-        pass_: the breaker's leave; `pass_.probe` tells a half-open probe.
-    """
-
-    ticket: Ticket
-    member: Member
-    weight: int
-    at: float
-    pass_: Pass
-
-    def __repr__(self) -> str:
-        return f"<Grant of {self.weight} on {self.member}>"
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where to send the request."""
-        return self.member.state.endpoint
-
-
-Verdict = Grant | Refusal
-
-
-class Observer:
-    """Hears of changes. Every method may be overridden; none may call back into admission."""
-
-    def limit_changed(self, endpoint: Endpoint, decision: Decision, now: float) -> None:
-        """The limit law of `endpoint` moved."""
-
-    def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
-        """The breaker of `endpoint` went to another state."""
+__all__ = ["Admission", "Grant", "Observer", "Verdict"]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -82,13 +45,11 @@ class Admission:
         states: every endpoint by id.
         queues: by model and class.
         rooms: every room.
-        observer: hears of limits and breakers.
     """
 
     states: Mapping[str, EndpointState]
     queues: Mapping[tuple[str, ServiceClass], Queue]
     rooms: Mapping[str, Room]
-    observer: Observer = field(default_factory=Observer)
     _live: set[Grant] = field(default_factory=set, init=False)
     # Endpoints that time alone may change: held, broken or ramping. In a fixed order, like all
     # that is walked through here, so that the same events always bring the same verdicts.
@@ -145,7 +106,7 @@ class Admission:
     def timing(self, grant: Grant, timing: Timing, now: float) -> list[Verdict]:
         """Fold in a reading of a request that still runs (its first token)."""
         state = grant.member.state
-        self._read(state, timing, grant.at, now)
+        state.read(timing, grant.at, now)
         return self._revisit(state, now)
 
     def release(self, grant: Grant, ending: Ending, now: float) -> list[Verdict]:
@@ -158,7 +119,7 @@ class Admission:
             raise ValueError(f"a slot of {grant.endpoint.id!r} was released twice")
         self._live.remove(grant)
         state = grant.member.state
-        self._learn(state, grant, ending, now)
+        state.ended(ending, grant.at, grant.pass_, now)
         state.inflight -= grant.weight
         grant.member.room.give_back(grant.member, grant.weight)
         return self._revisit(state, now)
@@ -166,8 +127,7 @@ class Admission:
     def signal(self, endpoint_id: str, signal: Signal | None, now: float) -> list[Verdict]:
         """Fold in what an engine says of itself; None means that it could not be read."""
         state = self.states[endpoint_id]
-        state.heard(signal, now)
-        self._moved(state, state.law.on_signal(signal, now=now), now)
+        state.hear(signal, now)
         return self._revisit(state, now)
 
     def set_budget(self, room: Room, budget: int, now: float) -> list[Verdict]:
@@ -187,8 +147,7 @@ class Admission:
         """
         state = self.states[endpoint_id]
         state.native.room.set_floor(state.native, floor)
-        state.ceiling = ceiling
-        self._moved(state, state.law.resize(floor=floor, ceiling=ceiling), now)
+        state.resize(floor, ceiling, now)
         self._look(state, now)
         return self._rearrange(state.native.room, now)
 
@@ -298,33 +257,6 @@ class Admission:
                     queue.leave(ticket)
                     out.append(Refusal(ticket, *gone))
                 self._attend(queue)
-
-    # -- learning --------------------------------------------------------------------------------
-
-    def _learn(self, state: EndpointState, grant: Grant, ending: Ending, now: float) -> None:
-        for timing in ending.timings:
-            self._read(state, timing, grant.at, now)
-        decision = state.law.on_end(
-            ending.outcome, started_at=grant.at, inflight=state.inflight, now=now
-        )
-        self._moved(state, decision, now)
-        state.served(ending.outcome, now - grant.at)
-        if ending.retry_after_s:
-            state.held_until = max(state.held_until, now + ending.retry_after_s)
-        change = state.breaker.end(grant.pass_, ending.outcome, now)
-        if change is not None:
-            self.observer.breaker_changed(state.endpoint, change, now)
-            self._moved(state, state.breaker_moved(change, now), now)
-
-    def _read(self, state: EndpointState, timing: Timing, started_at: float, now: float) -> None:
-        decision = state.law.on_timing(
-            timing, started_at=started_at, inflight=state.inflight, now=now
-        )
-        self._moved(state, decision, now)
-
-    def _moved(self, state: EndpointState, decision: Decision | None, now: float) -> None:
-        if decision is not None:
-            self.observer.limit_changed(state.endpoint, decision, now)
 
 
 def _load(member: Member) -> float:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.admission import Admission, Observer
+from forebay.core.admission import Admission
 from forebay.core.breaker import Breaker, BreakerSettings
 from forebay.core.endpoint import EndpointState
 from forebay.core.member import Member
 from forebay.core.model import ServiceClass
+from forebay.core.observer import Observer
 from forebay.core.queue import Queue, QueueBounds
 from forebay.core.room import Room
 
@@ -41,7 +42,7 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
         breaker: settings of every endpoint's breaker.
         bounds: of every queue.
         max_overtakes: see `Room`.
-        observer: see `Admission`.
+        observer: hears of limits and breakers.
 
     Raises:
         ValueError: an id twice, or floors that add up to more than their group's budget.
@@ -57,6 +58,7 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
             law=law(endpoint),
             breaker=Breaker(breaker or BreakerSettings(), rng),
             ceiling=endpoint.ceiling,
+            observer=observer or Observer(),
         )
         budget = budgets.get(endpoint.gpu_group)
         name = endpoint.gpu_group if budget is not None else endpoint.id
@@ -65,7 +67,7 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
     for room in rooms.values():
         if room.budget is not None:
             room.set_budget(room.budget)
-    return Admission(states, queues, rooms, observer or Observer())
+    return Admission(states, queues, rooms)
 
 
 def _join(

@@ -10,10 +10,11 @@ from forebay.core.breaker import BreakerState
 from forebay.core.model import EngineState, Outcome
 
 if TYPE_CHECKING:
-    from forebay.core.breaker import Breaker, Change
+    from forebay.core.breaker import Breaker, Change, Pass
     from forebay.core.limits.protocol import Limit
     from forebay.core.member import Member
-    from forebay.core.model import Decision, Endpoint, Signal
+    from forebay.core.model import Decision, Ending, Endpoint, Signal, Timing
+    from forebay.core.observer import Observer
 
 # Weight of a new reading in the running mean of service times.
 _SERVICE_TIME_GAIN = 0.1
@@ -35,6 +36,7 @@ class EndpointState:
         law: finds its in-flight limit.
         breaker: keeps requests away while it is broken.
         ceiling: slots that it never exceeds.
+        observer: hears of the limit and the breaker.
         native: its member of its own class.
         visitor: its member of the other class.
         inflight: slots taken.
@@ -50,6 +52,7 @@ class EndpointState:
     law: Limit
     breaker: Breaker
     ceiling: int
+    observer: Observer
     native: Member = field(init=False)
     visitor: Member = field(init=False)
     inflight: int = field(default=0, init=False)
@@ -114,26 +117,57 @@ class EndpointState:
             return max(at, now + _SOON_S)  # a time so near that it rounds to `now` is not reached
         return now + _RELOOK_S if self._ramping else inf
 
-    def heard(self, signal: Signal | None, now: float) -> None:
-        """Remember what the engine says; None means that it could not be read."""
+    # -- what it is told -------------------------------------------------------------------------
+
+    def read(self, timing: Timing, started_at: float, now: float) -> None:
+        """Fold in a reading of a request that started at `started_at`."""
+        decision = self.law.on_timing(
+            timing, started_at=started_at, inflight=self.inflight, now=now
+        )
+        self._limit_moved(decision, now)
+
+    def ended(self, ending: Ending, started_at: float, pass_: Pass, now: float) -> None:
+        """Fold in how a request ended; call it while its slot still counts as taken."""
+        for timing in ending.timings:
+            self.read(timing, started_at, now)
+        decision = self.law.on_end(
+            ending.outcome, started_at=started_at, inflight=self.inflight, now=now
+        )
+        self._limit_moved(decision, now)
+        if ending.outcome is _OK:
+            self._served(now - started_at)
+        if ending.retry_after_s:
+            self.held_until = max(self.held_until, now + ending.retry_after_s)
+        change = self.breaker.end(pass_, ending.outcome, now)
+        if change is not None:
+            self._breaker_moved(change, now)
+
+    def hear(self, signal: Signal | None, now: float) -> None:
+        """Fold in what the engine says of itself; None means that it could not be read."""
         if signal is not None:
             self.signal = signal
         elif self.signal is not None and now - self.signal.at >= _STALE_S:
             self.signal = None  # not knowing never stops traffic
+        self._limit_moved(self.law.on_signal(signal, now=now), now)
 
-    def breaker_moved(self, change: Change, now: float) -> Decision | None:
-        """Follow the breaker; after an outage the limit begins again at the floor."""
-        self._closed = change.after is _CLOSED
-        if not self._closed:
-            return None
-        self._ramping = True
-        return self.law.restart(now=now)
+    def resize(self, floor: int, ceiling: int, now: float) -> None:
+        """Move the bounds of its limit."""
+        self.ceiling = ceiling
+        self._limit_moved(self.law.resize(floor=floor, ceiling=ceiling), now)
 
-    def served(self, outcome: Outcome, held_s: float) -> None:
-        """Remember how long a request held its slot, to estimate waits."""
-        if outcome is not _OK:
-            return
+    def _served(self, held_s: float) -> None:
         if self.service_s:
             self.service_s += _SERVICE_TIME_GAIN * (held_s - self.service_s)
         else:
             self.service_s = held_s
+
+    def _breaker_moved(self, change: Change, now: float) -> None:
+        self.observer.breaker_changed(self.endpoint, change, now)
+        self._closed = change.after is _CLOSED
+        if self._closed:  # after an outage, the limit begins again at the floor
+            self._ramping = True
+            self._limit_moved(self.law.restart(now=now), now)
+
+    def _limit_moved(self, decision: Decision | None, now: float) -> None:
+        if decision is not None:
+            self.observer.limit_changed(self.endpoint, decision, now)
