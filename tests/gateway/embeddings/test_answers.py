@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forebay.gateway.embeddings import answers
@@ -35,6 +35,7 @@ right = st.integers(0, 4).flatmap(
 spacing = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:\n ")])
 
 
+@example([{"index": 0, "embedding": [0.5]}, {"index": None, "embedding": []}], 1, (",", ":"), False)
 @given(st.one_of(right, st.lists(items, max_size=3)), st.integers(1, 4), spacing, st.booleans())
 def test_what_is_passed_on_unread_would_not_have_been_changed(data, inputs, spaces, encoded):
     encoding = "base64" if encoded else "float"

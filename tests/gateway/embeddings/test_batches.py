@@ -266,7 +266,7 @@ class TestOverloadedByOneBatch:
         server = self.Permits(serve, 2)
         running = await gateway(one_embedder(server.url))
         for _ in range(3):
-            await ask(running, texts(100))
+            await ask(running, texts(20))
         assert running.breaker("m")["state"] == "closed"
         assert running.counted("forebay_requests_total", outcome="congestion") > 0
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from forebay.gateway.embeddings.inputs import Encoding
 
-# Keys with what follows them: an index, or how a vector that is not empty begins.
-_SCAN = re.compile(rb'"(?:index"\s*:\s*(\d+)\s*[,}]|embedding"\s*:\s*("|\[\s*[-\d]))')
+# The two keys with what should follow: a number, or the beginning of a vector that is not empty.
+_SCAN = re.compile(rb'"(?:(index)|embedding)"\s*:\s*(?:(\d+)\s*[,}]|("|\[\s*[-\d]))?')
 _BASE64_QUANTUM, _FLOAT_BYTES = 4, 4
 _BROKEN = -1
 _QUOTE = ord('"')
@@ -74,13 +74,15 @@ def needs_nothing(body: bytes, inputs: int, encoding: Encoding | None) -> bool:
     indices = vectors = position = 0
     sizes = set()
     while found := _SCAN.search(body, position):
-        index, start = found.groups()
+        is_index, number, start = found.groups()
         position = found.end()
-        if index is not None:
-            if int(index) != indices:
+        if is_index:
+            if number is None or int(number) != indices:
                 return False
             indices += 1
             continue
+        if start is None:
+            return False
         vectors += 1
         end = body.find(b'"' if start == b'"' else b"]", position)
         given = "base64" if start == b'"' else "float"
