@@ -78,7 +78,8 @@ class Admission:
             return [Refusal(ticket, Reason.UNKNOWN_MODEL)]
         if self._changing:
             for member in queue.members:
-                self._look(member.state, now)
+                if member.state in self._changing:
+                    self._look(member.state, now)
         refused = refusal(queue, ticket, now)
         has_space = queue.has_space_for(ticket)
         if refused is None and queue.head is not None and not has_space:
