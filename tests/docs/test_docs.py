@@ -59,7 +59,7 @@ def test_every_metric_in_the_docs_exists_and_every_metric_is_in_the_docs() -> No
     text = (ROOT / "docs/operating.md").read_text("utf-8")
     told = set(re.findall(r"^\| `(forebay_\w+)`", text, re.MULTILINE))
     source = (ROOT / "src/forebay/adapters/telemetry/metrics.py").read_text("utf-8")
-    counters = set(re.findall(r'Counter\(\s*"(forebay_\w+)"', source))
+    counters = set(re.findall(r'Counts\(\s*registry,\s*"(forebay_\w+)"', source))
     made = set(re.findall(r'"(forebay_\w+)"', source))
     assert told == (made - counters) | {f"{name}_total" for name in counters}
 

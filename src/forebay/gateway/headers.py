@@ -63,13 +63,16 @@ def to_endpoint(
 
 
 def to_client(received: Iterable[tuple[bytes, bytes]], own: Headers) -> Headers:
-    """The headers of the answer to a client: the endpoint's, and the gateway's `own`."""
+    """The headers of the answer to a client: the endpoint's, and the gateway's `own`.
+
+    Args:
+        received: the endpoint's, names in any case.
+        own: they take the place of received ones of the same name.
+    """
     lowered = [(name.lower(), value) for name, value in received]
     dropped = _dropped(lowered, _HOP_BY_HOP)
-    for name, _ in own:
-        if name not in dropped:
-            dropped = dropped | {name}
-    sent = [pair for pair in lowered if pair[0] not in dropped]
+    named = {name for name, _ in own}
+    sent = [pair for pair in lowered if pair[0] not in dropped and pair[0] not in named]
     sent += own
     return sent
 

@@ -29,6 +29,8 @@ _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _TOKENS = re.compile(rb'"object"\s*:\s*"(?:chat\.completion\.chunk|text_completion)"')
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"|data:\s*\[DONE\]')
 _FEWEST_GAPS = 2
+# How many of a stream's last pieces are kept; more than one so that they are seldom thrown away.
+_MOST_PIECES, _FEWEST_PIECES = 128, 16
 # How a piece begins that is blank, or a comment.
 _SAYS_NOTHING = (b"", b":")
 
@@ -40,28 +42,35 @@ class StreamTap:
         events: how many have come.
         first_at: when the first one came.
         last_at: when anything but a comment came last.
-        end: the last few kilobytes.
     """
 
-    __slots__ = ("clock", "end", "events", "first_at", "last_at")
+    __slots__ = ("_pieces", "clock", "events", "first_at", "last_at")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.events = 0
         self.first_at = 0.0
         self.last_at = 0.0
-        self.end = b""
+        self._pieces: list[bytes] = []
+
+    @property
+    def end(self) -> bytes:
+        """The last few kilobytes."""
+        return b"".join(self._pieces)[-_LOOK_BYTES:]
 
     def first(self, beginning: bytes) -> None:
         """The first event has arrived; `beginning` is the stream up to here."""
         self.first_at = self.last_at = self.clock()
         self.events = beginning.count(b"data:")
-        self.end = beginning[-_LOOK_BYTES:]
+        self._pieces.append(beginning)
 
     def see(self, piece: bytes) -> bool:
         """A further piece of the stream; whether it says anything, as comments do not."""
         count = piece.count(b"data:")
-        self.end = (self.end + piece)[-_LOOK_BYTES:]
+        pieces = self._pieces
+        pieces.append(piece)
+        if len(pieces) > _MOST_PIECES:
+            del pieces[:-_FEWEST_PIECES]
         if not count and piece.lstrip()[:1] in _SAYS_NOTHING:
             return False
         self.events += count
@@ -70,12 +79,11 @@ class StreamTap:
 
     def unfinished(self) -> bool:
         """Whether tokens were streamed, and the end is not where an answer ends."""
-        return _FINISHED.search(self.end) is None and _TOKENS.search(self.end) is not None
+        end = self.end
+        return _FINISHED.search(end) is None and _TOKENS.search(end) is not None
 
     def tokens(self) -> tuple[int | None, int]:
         """Prompt tokens, if the stream told; tokens sent: as told, else one for each event."""
-        if b'_tokens"' not in self.end:
-            return None, self.events
         prompt, completion = usage(self.end)
         return prompt, self.events if completion is None else completion
 
@@ -107,9 +115,12 @@ def error_alone(body: bytes) -> Outcome | None:
 
 
 def usage(body: bytes) -> tuple[int | None, int | None]:
-    """Prompt and completion tokens that a body tells of."""
-    prompt, completion = _PROMPT.findall(body), _COMPLETION.findall(body)
-    return (int(prompt[-1]) if prompt else None, int(completion[-1]) if completion else None)
+    """Prompt and completion tokens that a body tells of, where it does so last."""
+    start = body.rfind(b'"usage"')
+    if start < 0:
+        return None, None
+    prompt, completion = _PROMPT.search(body, start), _COMPLETION.search(body, start)
+    return (int(prompt[1]) if prompt else None, int(completion[1]) if completion else None)
 
 
 def work(seconds: float, first: bytes, last: bytes, request_bytes: int) -> Timing:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from forebay.adapters.telemetry.counts import Counts, Durations
 from forebay.core.admission import Observer
 from forebay.core.breaker import BreakerState
 from forebay.core.model import TimingKind
@@ -36,57 +37,55 @@ class Metrics(Observer):
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         self._clock = clock
         of_model = ["model", "class"]
         of_endpoint = ["model", "endpoint", "gpu_group"]
-        self._requests = Counter(
+        self._requests = Counts(
+            registry,
             "forebay_requests",
             "Requests that were admitted, by how they ended",
             [*of_endpoint, "outcome"],
-            registry=self.registry,
         )
-        self._rejections = Counter(
+        self._rejections = Counts(
+            registry,
             "forebay_rejections",
             "Requests that were not admitted, by why",
             [*of_model, "reason"],
-            registry=self.registry,
         )
-        self._limit_changes = Counter(
+        self._limit_changes = Counts(
+            registry,
             "forebay_limit_changes",
             "Moves of in-flight limits, by why",
             [*of_endpoint, "reason"],
-            registry=self.registry,
         )
-        self._breaker_changes = Counter(
+        self._breaker_changes = Counts(
+            registry,
             "forebay_breaker_changes",
             "Changes of a breaker's state",
             [*of_endpoint, "to"],
-            registry=self.registry,
         )
-        self._queue_s = Histogram(
+        self._queue_s = Durations(
+            registry,
             "forebay_queue_seconds",
             "Time that admitted requests waited",
             of_model,
-            buckets=_QUEUE_BUCKETS,
-            registry=self.registry,
+            _QUEUE_BUCKETS,
         )
-        self._first_token_s = Histogram(
+        self._first_token_s = Durations(
+            registry,
             "forebay_first_token_seconds",
             "Time from sending a streaming request to its first event",
             of_endpoint,
-            buckets=_FIRST_TOKEN_BUCKETS,
-            registry=self.registry,
+            _FIRST_TOKEN_BUCKETS,
         )
-        self._output_token_s = Histogram(
+        self._output_token_s = Durations(
+            registry,
             "forebay_output_token_seconds",
             "Time for each output token after the first",
             of_endpoint,
-            buckets=_OUTPUT_TOKEN_BUCKETS,
-            registry=self.registry,
+            _OUTPUT_TOKEN_BUCKETS,
         )
-        # Finding a child by its labels costs more than counting, so each is found once.
-        self._children: dict[tuple[object, ...], Counter | Histogram] = {}
 
     def watch(self, admission: Admission) -> None:
         """Show what `admission` holds, whenever somebody looks."""
@@ -94,46 +93,34 @@ class Metrics(Observer):
 
     def admitted(self, ticket: Ticket, queued_s: float) -> None:
         """A request has got its slot."""
-        key = (ticket.model, ticket.service_class)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self._queue_s.labels(*key)
-        child.observe(queued_s)  # type: ignore[union-attr]
+        self._queue_s.add((ticket.model, ticket.service_class), queued_s)
 
     def rejected(self, ticket: Ticket | None, reason: str) -> None:
         """A request was refused; without a ticket it did not even ask."""
         model, service_class = (ticket.model, ticket.service_class) if ticket else ("", "")
-        self._rejections.labels(model, service_class, reason).inc()
+        self._rejections.add((model, service_class, reason))
 
     def first_token(self, endpoint: Endpoint, seconds: float) -> None:
         """A stream's first event has come."""
-        key = (endpoint.id, "first_token")
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self._first_token_s.labels(*_labels(endpoint))
-        child.observe(seconds)  # type: ignore[union-attr]
+        self._first_token_s.add(_labels(endpoint), seconds)
 
     def ended(self, endpoint: Endpoint, ending: Ending) -> None:
         """An admitted request has ended."""
-        key = (endpoint.id, ending.outcome)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = self._requests.labels(*_labels(endpoint), ending.outcome)
-        child.inc()  # type: ignore[union-attr]
+        self._requests.add((*_labels(endpoint), ending.outcome))
         for timing in ending.timings:
             if timing.kind is _OUTPUT_TOKEN:
-                self._output_token_s.labels(*_labels(endpoint)).observe(timing.seconds)
+                self._output_token_s.add(_labels(endpoint), timing.seconds)
 
     def limit_changed(self, endpoint: Endpoint, decision: Decision, now: float) -> None:
         """Count a move of a limit, by the stable part of its reason."""
         del now
         code = decision.reason.partition(":")[0]
-        self._limit_changes.labels(*_labels(endpoint), code).inc()
+        self._limit_changes.add((*_labels(endpoint), code))
 
     def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
         """Count a breaker's change of state."""
         del now
-        self._breaker_changes.labels(*_labels(endpoint), change.after).inc()
+        self._breaker_changes.add((*_labels(endpoint), change.after))
 
 
 class _State(Collector):
