@@ -16,6 +16,7 @@ from forebay.gateway.admin import admin_app
 from forebay.gateway.asgi import Application
 from forebay.gateway.deployment import Deployment
 from forebay.gateway.keys import Keys
+from forebay.gateway.process import keep_freed_memory, spare_the_collector
 from forebay.gateway.protocol import Protocol
 from forebay.gateway.proxy import Proxy
 
@@ -38,6 +39,7 @@ def serve(plan: Plan, *, host: str, port: int) -> None:
         host: address to listen on.
         port: TCP port; 0 takes a free one, which the log tells.
     """
+    keep_freed_memory()
     log.configure(plan.config.forebay.log_level)
     for warning in plan.warnings:
         _log.warning("%s", warning)
@@ -68,6 +70,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 async def _serve(plan: Plan, listening: socket.socket) -> None:
     async with Deployment(plan) as deployment:
+        spare_the_collector()
         await uvicorn.Server(server_config(deployment)).serve(sockets=[listening])
 
 
