@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 pytestmark = pytest.mark.anyio
 
 MESSAGES = [{"role": "user", "content": "once upon a time"}]
-WITHIN_S = 5
+WITHIN_S = 10
 
 
 async def busy_slots(http, engine):
@@ -81,16 +81,13 @@ async def test_leaving_frees_its_slot(client, http, gateway, llamacpp_chat):
         await until_idle(http, gateway, llamacpp_chat)
 
 
-async def test_cancelling_a_plain_request_frees_the_gateways_slot(
-    client, http, gateway, llamacpp_chat
-):
+async def test_cancelling_a_plain_request_frees_the_gateways_slot(client, http, gateway):
     """The engine itself computes on: it looks for its client only when it streams."""
     with anyio.move_on_after(0.2):
         await client.chat.completions.create(
-            model="tiny", messages=MESSAGES, max_tokens=400, extra_body={"ignore_eos": True}
+            model="tiny", messages=MESSAGES, max_tokens=200, extra_body={"ignore_eos": True}
         )
     await until_idle(http, gateway)
-    await until_idle(http, gateway, llamacpp_chat)
 
 
 async def test_embeddings_mean_something(client):

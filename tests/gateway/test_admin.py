@@ -29,7 +29,9 @@ async def test_health_and_readiness(serve, gateway):
         peer.reset()
 
     running = await gateway(one_chat(serve(script).url, MODEL_BREAKER_FAIL_THRESHOLD=1))
-    assert (await got(running, "/healthz")).json == {"status": "ok"}
+    health = await got(running, "/healthz")
+    assert health.json == {"status": "ok"}
+    assert health.head["date"].endswith(" GMT")
     assert (await got(running, "/readyz")).json == {"ready": True, "unavailable": []}
     async with connected(running.port) as wire:
         await wire.ask("POST", CHAT, b'{"model":"m"}')

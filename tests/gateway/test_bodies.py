@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import tracemalloc
 
+import aiohttp
 import anyio
 import pytest
 
@@ -77,6 +79,17 @@ class TestTheLimit:
             assert answer.status == 413
             assert answer.head["connection"] == "close"
             assert await wire.closed() == b""
+
+    async def test_aiohttp_reads_the_refusal_of_what_it_still_sends(self, small):
+        async def endless():
+            while True:
+                yield b" " * 65536
+
+        async with aiohttp.ClientSession() as session:
+            for data in (io.BytesIO(self.body(8 * MIB)), endless()):
+                async with session.post(f"{small.url}{CHAT}", data=data) as response:
+                    assert response.status == 413
+                    assert (await response.json())["error"]["code"] == "too_large"
 
     async def test_is_64_mib_by_default(self, serve, gateway):
         endpoint = Endpoint(serve, json_response({}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ async def running_gateway(config: dict[str, Any]) -> AsyncIterator[RunningGatewa
             try:
                 yield RunningGateway(f"http://127.0.0.1:{listening.getsockname()[1]}", deployment)
             finally:
-                for task in tuple(server.server_state.tasks):
-                    task.cancel()
-                server.force_exit = True
-                await server.shutdown(sockets=[listening])
+                for acceptor in server.servers:
+                    acceptor.close()
+                for connection in tuple(server.server_state.connections):
+                    connection.transport.abort()  # so that each request finds its client gone
+                await asyncio.gather(*server.server_state.tasks, return_exceptions=True)

@@ -15,9 +15,10 @@ from forebay.gateway.message import Request
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 
     from forebay.gateway.keys import Keys
+    from forebay.gateway.message import Headers
     from forebay.gateway.proxy import Proxy
 
     Message = MutableMapping[str, Any]
@@ -52,41 +53,47 @@ class AsgiResponder:
         self.stalled = False
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Send status and headers, and a date if there is none (RFC 9110 section 6.6.1)."""
+        """Send status and headers."""
         self.started = True
-        if not any(name == b"date" for name, _ in headers):
-            headers = [*headers, (b"date", self._date.now())]
+        headers = self._date.added_to(headers)
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, piece: bytes) -> None:
         """Send a piece of the body; returns when the client has room for more."""
-        await self._body({"type": "http.response.body", "body": piece, "more_body": True})
+        self.waits_since = self._clock()
+        try:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            self.waits_since = 0.0
 
     async def end(self, piece: bytes = b"") -> None:
         """Send the last piece, and the end."""
-        await self._body({"type": "http.response.body", "body": piece})
+        self.waits_since = self._clock()
+        try:
+            await self._send({"type": "http.response.body", "body": piece})
+        finally:
+            self.waits_since = 0.0
 
     def cut(self) -> None:
         """Nothing: an answer that is not ended makes the server close the connection."""
 
-    async def _body(self, message: Message) -> None:
-        self.waits_since = self._clock()
-        try:
-            await self._send(message)
-        finally:
-            self.waits_since = 0.0
-
 
 class Date:
-    """The date header, made once a second."""
+    """The date header that every answer has (RFC 9110 section 6.6.1), made once a second."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._second = -1
         self._text = b""
 
-    def now(self) -> bytes:
-        """The header's value."""
+    def added_to(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+        """The headers, with a date if there is none: an endpoint's own is kept."""
+        dated = list(headers)
+        if not any(name == b"date" for name, _ in dated):
+            dated.append((b"date", self._now()))
+        return dated
+
+    def _now(self) -> bytes:
         second = int(self._clock())
         if second != self._second:
             self._second = second
@@ -124,7 +131,7 @@ class Application:
         """Serve one request."""
         path = scope["path"]
         if not path.startswith(_DATA_PLANE) or path.startswith(_MODELS):
-            await self._admin(scope, receive, send)
+            await self._admin(scope, receive, self._dated(send))
             return
         responder = AsgiResponder(send, self._loop.time, self._date)
         task = asyncio.current_task()
@@ -139,6 +146,14 @@ class Application:
         if responder.stalled:
             # Closing would wait for ever for the client to read what is left.
             scope["transport"].abort()
+
+    def _dated(self, send: Send) -> Send:
+        async def send_dated(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = self._date.added_to(message["headers"])
+            await send(message)
+
+        return send_dated
 
     async def _serve(
         self,

@@ -127,6 +127,7 @@ class Protocol(HttpToolsProtocol):
                 HTTPStatus(refused.status).phrase.encode(),
             )
             self.transport.write(status + b"".join(lines) + b"\r\n" + refused.body)
+        self._tell_gone()
         self.transport.close()
 
     def _go_on_without_upgrade(self, rest: bytes) -> None:
