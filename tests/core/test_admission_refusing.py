@@ -1,36 +1,18 @@
-"""Who gets no slot, and is told so at once: bounds, deadlines, broken and sleeping engines."""
+"""Who gets no slot, and is told so at once: unknown models, full queues, deadlines."""
 
 from __future__ import annotations
 
-import pytest
-
-from forebay.core.admission import Observer
-from forebay.core.breaker import BreakerSettings, BreakerState
-from forebay.core.model import Ending, EngineState, Outcome, Reason, Signal
+from forebay.core.model import Ending, Outcome, Reason
 from forebay.core.queue import QueueBounds
-from support.deployments import BEST_EFFORT, INTERACTIVE, OK, Desk, admission, endpoint
-
-FAILED = Ending(Outcome.FAILURE)
-STEADY = BreakerSettings(jitter=0.0)
+from support.deployments import BEST_EFFORT, INTERACTIVE, Desk, admission, endpoint
 
 
-def one_model(ceiling: int = 32, floor: int = 1, **more) -> Desk:
-    more.setdefault("breaker", STEADY)
-    return Desk(admission(endpoint("chat", floor=floor, ceiling=ceiling), **more))
-
-
-def trip(desk: Desk) -> None:
-    for grant in desk.running[:3]:
-        desk.finish(grant, FAILED)
+def one_model(ceiling: int = 32, **more) -> Desk:
+    return Desk(admission(endpoint("chat", ceiling=ceiling), **more))
 
 
 def reasons(desk: Desk) -> list[Reason]:
     return [refusal.reason for refusal in desk.refused]
-
-
-def engine(desk: Desk, state: EngineState, host: str = "a") -> None:
-    signal = Signal("vllm", at=desk.now, state=state)
-    desk.see(desk.core.signal(f"chat@{host}", signal, desk.now))
 
 
 def test_an_unknown_model_is_refused() -> None:
@@ -92,9 +74,12 @@ def test_the_time_to_come_back_follows_how_long_requests_take() -> None:
     desk.ask_many("chat", 2)
     assert desk.refused[0].retry_after_s == 20, "four wait, two at a time, ten seconds each"
     desk.now = 20.0
-    desk.finish(desk.running[1], Ending(Outcome.CANCELLED))  # says nothing of how long they take
+    desk.finish(desk.running[0], Ending(Outcome.CANCELLED))  # says nothing of how long they take
+    desk.ask_many("chat", 2)
+    assert desk.refused[-1].retry_after_s == 20
+    desk.now = 30.0
     desk.finish(desk.running[0])
-    desk.ask_many("chat", 3)
+    desk.ask_many("chat", 2)
     assert desk.refused[-1].retry_after_s == 22, "a running mean, of 10 and then 20"
 
 
@@ -146,225 +131,3 @@ def test_bulk_work_gets_its_floors_room_once_the_last_request_is_too_late() -> N
     desk.finish(desk.running[0])
     assert reasons(desk) == [Reason.DEADLINE]
     assert desk.counts("rerank") == (4,)
-
-
-# -- broken endpoints ----------------------------------------------------------------------------
-
-
-def test_whoever_waits_for_an_endpoint_that_breaks_is_refused_with_a_time_to_come_back() -> None:
-    desk = one_model(4)
-    desk.ask_many("chat", 9)
-    desk.ask("chat", BEST_EFFORT)
-    trip(desk)
-    assert reasons(desk) == [Reason.UNAVAILABLE] * 4, "three started as the failed ones ended"
-    assert {r.retry_after_s for r in desk.refused} == {5.0}
-    desk.now = 2.0
-    desk.ask("chat")
-    assert desk.refused[-1].retry_after_s == 3.0
-    desk.now = 4.9
-    desk.ask("chat")
-    assert desk.refused[-1].retry_after_s == 1.0, "never less than a second"
-
-
-def test_after_the_cooldown_one_request_tries_alone_while_others_are_refused() -> None:
-    desk = one_model(4)
-    desk.ask_many("chat", 3)
-    trip(desk)
-    desk.now = 3600.0
-    desk.ask("chat")
-    assert [g.pass_.probe for g in desk.running] == [True]
-    desk.ask("chat")
-    assert reasons(desk) == [Reason.UNAVAILABLE]
-    assert desk.refused[0].retry_after_s == 15.0
-
-
-def test_a_probe_that_says_nothing_lets_the_next_request_try() -> None:
-    desk = one_model(4)
-    desk.ask_many("chat", 3)
-    trip(desk)
-    desk.now = 5.0
-    desk.ask("chat")
-    desk.finish(desk.running[0], Ending(Outcome.CANCELLED))
-    desk.ask("chat")
-    assert [g.pass_.probe for g in desk.running] == [True]
-
-
-def test_a_probe_that_fails_keeps_everybody_away_for_longer() -> None:
-    desk = one_model(4)
-    desk.ask_many("chat", 3)
-    trip(desk)
-    desk.now = 5.0
-    desk.ask("chat")
-    desk.finish(desk.running[0], FAILED)
-    desk.ask("chat")
-    assert desk.refused[-1].retry_after_s == 10.0
-
-
-def test_an_endpoint_that_comes_back_starts_at_its_floor_and_doubles() -> None:
-    desk = one_model(16, floor=2)
-    desk.ask_many("chat", 3)
-    trip(desk)
-    desk.now = 5.0
-    desk.ask("chat")
-    desk.finish(desk.running[0])
-    desk.ask_many("chat", 20)
-    seen = [len(desk.running)]
-    for now in (34.9, 35.0, 65.0, 95.0, 200.0):
-        desk.now = now
-        desk.see(desk.core.tick(now))
-        seen.append(len(desk.running))
-    assert seen == [2, 3, 4, 8, 16, 16]
-
-
-def test_a_ramp_goes_on_by_itself_while_requests_wait() -> None:
-    """Nothing ends, nothing comes: the driver is told when to look."""
-    desk = one_model(4)
-    desk.ask_many("chat", 3)
-    trip(desk)
-    desk.now = 5.0
-    desk.ask("chat")
-    desk.finish(desk.running[0])
-    assert desk.core.wake_at(desk.now) is None, "nobody waits"
-    desk.ask_many("chat", 8)
-    for _ in range(100):
-        at = desk.core.wake_at(desk.now)
-        if at is None:
-            break
-        desk.now = at
-        desk.see(desk.core.tick(at))
-    assert len(desk.running) == 4
-    assert desk.now == pytest.approx(65.0, abs=1.0)
-
-
-def test_a_ramp_follows_the_floor_and_the_ceiling_that_hold_now() -> None:
-    desk = one_model(4)
-    desk.ask_many("chat", 3)
-    trip(desk)
-    desk.see(desk.core.set_bounds("chat@a", 3, 12, desk.now))
-    desk.now = 5.0
-    desk.ask("chat")
-    desk.finish(desk.running[0])
-    desk.ask_many("chat", 20)
-    assert len(desk.running) == 3
-    desk.now = 35.0
-    desk.see(desk.core.tick(desk.now))
-    assert len(desk.running) == 6
-
-
-def test_a_breaker_that_moves_is_told_of() -> None:
-    class Heard(Observer):
-        changes: list[tuple[str, BreakerState, float]] = []  # noqa: RUF012 - of this test only
-
-        def breaker_changed(self, endpoint, change, now) -> None:
-            self.changes.append((endpoint.id, change.after, now))
-
-    desk = one_model(4, observer=Heard())
-    desk.ask_many("chat", 3)
-    trip(desk)
-    desk.now = 7.0
-    desk.ask("chat")
-    desk.finish(desk.running[0])
-    assert Heard.changes == [
-        ("chat@a", BreakerState.OPEN, 0.0),
-        ("chat@a", BreakerState.CLOSED, 7.0),
-    ]
-
-
-# -- engines that do not serve -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [(EngineState.ASLEEP, Reason.ASLEEP), (EngineState.LOADING, Reason.LOADING)],
-)
-def test_whoever_waits_for_an_engine_that_does_not_serve_is_refused(state, reason) -> None:
-    desk = one_model(1)
-    desk.ask_many("chat", 3)
-    engine(desk, state)
-    desk.ask("chat")
-    assert reasons(desk) == [reason] * 3
-    assert desk.refused[0].retry_after_s == 5.0
-    assert desk.core.wake_at(desk.now) is None, "only the engine can tell"
-
-
-def test_an_engine_that_wakes_up_serves_again() -> None:
-    desk = one_model(1)
-    engine(desk, EngineState.ASLEEP)
-    engine(desk, EngineState.AWAKE)
-    desk.ask("chat")
-    assert len(desk.running) == 1
-
-
-def test_an_engine_that_cannot_be_read_any_more_is_tried_again() -> None:
-    desk = one_model(1)
-    engine(desk, EngineState.ASLEEP)
-    desk.now = 14.9
-    desk.see(desk.core.signal("chat@a", None, desk.now))
-    desk.ask("chat")
-    assert reasons(desk) == [Reason.ASLEEP]
-    desk.now = 15.0
-    desk.see(desk.core.signal("chat@a", None, desk.now))
-    desk.ask("chat")
-    assert len(desk.running) == 1
-
-
-def test_a_model_that_sleeps_on_one_host_and_starts_on_another_is_loading() -> None:
-    desk = Desk(admission(endpoint("chat", host="a"), endpoint("chat", host="b")))
-    engine(desk, EngineState.ASLEEP, "a")
-    engine(desk, EngineState.LOADING, "b")
-    desk.ask("chat")
-    assert reasons(desk) == [Reason.LOADING]
-
-
-# -- endpoints that ask to be left alone ---------------------------------------------------------
-
-
-def test_an_endpoint_that_asks_to_be_left_alone_is_and_whoever_waits_goes_on_waiting() -> None:
-    desk = one_model(2)
-    desk.ask_many("chat", 4)
-    desk.now = 1.0
-    desk.finish(desk.running[0], Ending(Outcome.CONGESTION, retry_after_s=7.0))
-    assert len(desk.running) == 1
-    assert not desk.refused
-    assert desk.core.wake_at(desk.now) == 8.0
-    desk.now = 7.9
-    desk.see(desk.core.tick(desk.now))
-    assert len(desk.running) == 1
-    desk.now = 8.0
-    desk.see(desk.core.tick(desk.now))
-    assert len(desk.running) == 2
-    assert desk.core.wake_at(desk.now) is None
-
-
-@pytest.mark.parametrize("outcome", [Outcome.CONGESTION, Outcome.LOADING, Outcome.FAILURE])
-def test_the_wish_counts_however_the_request_ended(outcome: Outcome) -> None:
-    desk = one_model(2)
-    desk.ask_many("chat", 3)
-    desk.finish(desk.running[0], Ending(outcome, retry_after_s=7.0))
-    assert desk.core.wake_at(0.0) == 7.0
-
-
-def test_a_shorter_wish_does_not_cut_a_longer_one_short() -> None:
-    desk = one_model(3)
-    desk.ask_many("chat", 4)
-    desk.finish(desk.running[0], Ending(Outcome.CONGESTION, retry_after_s=9.0))
-    desk.finish(desk.running[0], Ending(Outcome.CONGESTION, retry_after_s=2.0))
-    assert desk.core.wake_at(0.0) == 9.0
-
-
-@pytest.mark.parametrize("ending", [OK, Ending(Outcome.CONGESTION)])
-def test_an_endpoint_that_names_no_time_is_not_left_alone(ending: Ending) -> None:
-    desk = one_model(1)
-    desk.ask_many("chat", 2)
-    desk.finish(desk.running[0], ending)
-    assert len(desk.running) == 1
-
-
-def test_whoever_comes_after_the_pause_does_not_wait_for_the_driver_to_look() -> None:
-    desk = one_model(1, bounds=QueueBounds(max_requests=1))
-    desk.ask_many("chat", 2)
-    desk.finish(desk.running[0], Ending(Outcome.CONGESTION, retry_after_s=7.0))
-    desk.now = 8.0
-    desk.ask("chat")
-    assert len(desk.running) == 1, "the one that waited starts although the new one is refused"
-    assert reasons(desk) == [Reason.QUEUE_FULL]

@@ -114,3 +114,12 @@ class Desk:
     def counts(self, *models: str) -> tuple[int, ...]:
         """How many requests of each model run."""
         return tuple(len(self.of(model)) for model in models)
+
+    def order_of_starts(self) -> list[Ticket]:
+        """Let everything finish, oldest first, and return the tickets in the order they started."""
+        started: dict[Ticket, None] = {}  # ordered
+        while self.running:
+            started |= dict.fromkeys(grant.ticket for grant in self.running)
+            self.now += 1
+            self.finish(self.running[0])
+        return list(started)
