@@ -64,6 +64,21 @@ def test_after_the_cooldown_one_request_tries_alone_while_others_are_refused() -
     assert desk.refused[0].retry_after_s == 15.0
 
 
+def test_whoever_waited_for_a_pause_to_end_does_not_wait_for_the_probe_after_it() -> None:
+    desk = one_model(4)
+    desk.ask_many("chat", 3)
+    trip(desk)
+    desk.now = 5.0
+    desk.ask("chat")
+    desk.finish(desk.running[0], Ending(Outcome.CONGESTION, retry_after_s=7.0))
+    desk.ask_many("chat", 3)
+    assert len(desk.waiting) == 3
+    desk.now = 12.0
+    desk.see(desk.core.tick(desk.now))
+    assert [g.pass_.probe for g in desk.running] == [True]
+    assert reasons(desk) == [Reason.UNAVAILABLE] * 2
+
+
 def test_a_probe_that_says_nothing_lets_the_next_request_try() -> None:
     desk = one_model(4)
     desk.ask_many("chat", 3)
@@ -118,6 +133,7 @@ def test_a_law_that_grows_faster_than_the_ramp_is_held_to_it() -> None:
     desk.now = 5.0
     desk.ask("chat")
     desk.finish(desk.running[0])
+    assert desk.core.states["chat@a"].law.decision.limit == 1
     desk.now = 6.0
     desk.ask_many("chat", 20)
     desk.finish(desk.running[0])
@@ -254,6 +270,21 @@ def test_the_wish_counts_however_the_request_ended(outcome: Outcome) -> None:
     desk.ask_many("chat", 3)
     desk.finish(desk.running[0], Ending(outcome, retry_after_s=7.0))
     assert desk.core.wake_at(0.0) == 7.0
+
+
+def test_flex_work_that_waits_for_a_pause_to_end_is_looked_at_too() -> None:
+    desk = one_model(1)
+    desk.ask("chat")
+    desk.ask("chat", BEST_EFFORT)
+    desk.finish(desk.running[0], Ending(Outcome.CONGESTION, retry_after_s=7.0))
+    assert desk.core.wake_at(0.0) == 7.0
+
+
+def test_a_driver_that_is_late_is_told_to_look_soon_and_never_in_the_past() -> None:
+    desk = one_model(1)
+    desk.ask_many("chat", 2)
+    desk.finish(desk.running[0], Ending(Outcome.CONGESTION, retry_after_s=7.0))
+    assert 9.0 < desk.core.wake_at(9.0) < 9.01
 
 
 def test_a_shorter_wish_does_not_cut_a_longer_one_short() -> None:
