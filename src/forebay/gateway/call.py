@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ class Call:
         id_was_sent: the client chose `request_id`, so it gets that one back.
         deadline: when it must have been answered, on `clock`.
         deadline_is_default: the client set no time of its own.
+        clock: of the loop, seconds.
         settings: time-outs.
         metrics: counts it.
     """
@@ -60,6 +60,7 @@ class Call:
         id_was_sent: bool,
         deadline: float,
         deadline_is_default: bool,
+        clock: Callable[[], float],
         settings: TimeoutSettings,
         metrics: Metrics,
     ) -> None:
@@ -75,7 +76,7 @@ class Call:
         self.settings = settings
         self.metrics = metrics
         self.keepalive: KeepAlive | None = None
-        self.clock: Callable[[], float] = asyncio.get_running_loop().time
+        self.clock = clock
 
     def part(self, body: bytes, responder: Responder) -> Call:
         """A part of this request: with another body, and `responder` to take the answer."""
@@ -88,6 +89,7 @@ class Call:
             id_was_sent=self.id_was_sent,
             deadline=self.deadline,
             deadline_is_default=self.deadline_is_default,
+            clock=self.clock,
             settings=self.settings,
             metrics=self.metrics,
         )

@@ -147,6 +147,7 @@ class Proxy:
             id_was_sent=id_was_sent,
             deadline=self._loop.time() + (default_s if timeout_s is None else timeout_s),
             deadline_is_default=timeout_s is None,
+            clock=self._loop.time,
             settings=self._settings.timeouts,
             metrics=self._deployment.metrics,
         )

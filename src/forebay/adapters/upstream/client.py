@@ -86,7 +86,8 @@ class Upstream:
         """
         head = encode_head(method, path, headers, len(body), self._protocol_and_host)
         head_only = method == b"HEAD"
-        pool = self._pool_of_this_loop()
+        # Asking which loop runs is a system call, so it is asked only where a connection is made.
+        pool = self._pool or self._pool_of_this_loop()
         connection = pool.take_idle()
         if connection is not None:
             self._reuses += 1
@@ -100,7 +101,7 @@ class Upstream:
             # The server had closed a connection that lay idle: the request gets a new one.
             self._transparent_retries += 1
             head_timeout_s -= pool.loop.time() - started_at
-        connection = await pool.connect()
+        connection = await self._pool_of_this_loop().connect()
         connection.start(head, body, head_only=head_only)
         return await _response(connection, pool, head_timeout_s)
 
