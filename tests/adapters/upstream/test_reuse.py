@@ -297,7 +297,10 @@ async def test_a_closed_client_refuses(serve, connect, fetch):
 
 
 async def test_a_client_belongs_to_one_event_loop(serve, connect, fetch):
-    upstream = connect(serve(always_ok).url)
+    async def ok_once(peer):
+        await peer.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    upstream = connect(serve(ok_once).url)
     await fetch(upstream)
 
     def from_another_loop():
