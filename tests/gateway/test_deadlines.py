@@ -90,3 +90,21 @@ async def test_a_time_set_by_the_client_may_be_longer_than_the_configured_one(ho
         assert (await wire.ask("POST", CHAT, body)).status == 504
         answer = await wire.ask("POST", CHAT, body, [("X-Request-Timeout", "20")])
     assert answer.status == 200
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_a_stopped_server_cannot_finish_is_503(serve, gateway, waits):
+    endpoint = Endpoint(serve)
+    running = await gateway(one_chat(endpoint.url, ceiling=1))
+    async with connected(running.port) as ahead, connected(running.port) as wire:
+        if waits:
+            await ahead.send("POST", CHAT, STREAMING)
+            await eventually(lambda: running.inflight == 1)
+        await wire.send("POST", CHAT, PLAIN)
+        await eventually(lambda: running.inflight + running.queued == 1 + waits)
+        running.stop_waiting()
+        answer = await wire.answer()
+    assert (answer.status, answer.error["code"]) == (503, "shutting_down")
+    assert int(answer.head["retry-after"]) >= 1
+    await eventually(lambda: running.idle)
+    await endpoint.server.left()

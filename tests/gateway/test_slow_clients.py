@@ -132,3 +132,13 @@ async def test_comments_that_nobody_reads_end_too(serve, gateway, monkeypatch):
         await eventually(lambda: running.inflight == 1)
         await eventually(lambda: running.idle, within_s=4)
         await server.left()
+
+
+async def test_a_refusal_that_nobody_reads_ends_too(serve, gateway):
+    running = await gateway(one_chat(serve(flood).url, forebay=STALL))
+    async with connected(running.port, receive_buffer=4096) as wire:
+        for _ in range(3000):  # answers pile up until no more of them can be sent
+            await wire.send("POST", "/v1/../x", b"")
+            if running.server.server_state.tasks and wire.writer.transport.is_closing():
+                break
+        await eventually(lambda: not running.server.server_state.tasks, within_s=5)

@@ -25,10 +25,12 @@ class RunningGateway:
     Args:
         url: where it listens.
         deployment: what it runs; for looking into.
+        server: what serves it.
     """
 
     url: str
     deployment: Deployment
+    server: uvicorn.Server
 
     @property
     def base_url(self) -> str:
@@ -40,6 +42,11 @@ class RunningGateway:
 
     def status(self) -> dict[str, Any]:
         return self.deployment.status()
+
+    def stop_waiting(self) -> None:
+        """Give up what is under way, as a stopped server does in the end."""
+        for task in self.server.server_state.tasks:
+            task.cancel()
 
     @property
     def inflight(self) -> int:
@@ -90,7 +97,8 @@ async def running_gateway(config: dict[str, Any]) -> AsyncIterator[RunningGatewa
             server.lifespan = server_settings.lifespan_class(server_settings)
             await server.startup(sockets=[listening])
             try:
-                yield RunningGateway(f"http://127.0.0.1:{listening.getsockname()[1]}", deployment)
+                url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+                yield RunningGateway(url, deployment, server)
             finally:
                 for acceptor in server.servers:
                     acceptor.close()

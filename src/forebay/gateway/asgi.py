@@ -7,18 +7,18 @@ is being waited for: the request's task is cancelled, and everything unwinds fro
 from __future__ import annotations
 
 import asyncio
-from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
+from forebay.core.model import Reason
 from forebay.gateway.look import too_large
 from forebay.gateway.message import Request
 from forebay.gateway.refusal import Refused
+from forebay.gateway.responder import AsgiResponder, Date, StallTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 
     from forebay.gateway.keys import Keys
-    from forebay.gateway.message import Headers
     from forebay.gateway.proxy import Proxy
 
     Message = MutableMapping[str, Any]
@@ -30,75 +30,6 @@ _DATA_PLANE = "/v1/"
 _MODELS = "/v1/models"
 # For a client that sends on although it has been refused.
 _LINGER_S = 5.0
-
-
-class AsgiResponder:
-    """Answers over ASGI.
-
-    Attributes:
-        waits_since: when a wait for the client began that goes on, for a piece of its request or
-            for it to make room for the answer; else 0.
-        stalled: the client was given up because of such a wait.
-    """
-
-    __slots__ = ("_clock", "_date", "_send", "event_stream", "stalled", "started", "waits_since")
-
-    def __init__(self, send: Send, clock: Callable[[], float], date: Date) -> None:
-        self._send = send
-        self._clock = clock
-        self._date = date
-        self.started = False
-        self.event_stream = False
-        self.waits_since = 0.0
-        self.stalled = False
-
-    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Send status and headers."""
-        self.started = True
-        headers = self._date.added_to(headers)
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-
-    async def write(self, piece: bytes) -> None:
-        """Send a piece of the body; returns when the client has room for more."""
-        self.waits_since = self._clock()
-        try:
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        finally:
-            self.waits_since = 0.0
-
-    async def end(self, piece: bytes = b"") -> None:
-        """Send the last piece, and the end."""
-        self.waits_since = self._clock()
-        try:
-            await self._send({"type": "http.response.body", "body": piece})
-        finally:
-            self.waits_since = 0.0
-
-    def cut(self) -> None:
-        """Nothing: an answer that is not ended makes the server close the connection."""
-
-
-class Date:
-    """The date header that every answer has (RFC 9110 section 6.6.1), made once a second."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._second = -1
-        self._text = b""
-
-    def added_to(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """The headers, with a date if there is none: an endpoint's own is kept."""
-        dated = list(headers)
-        if not any(name == b"date" for name, _ in dated):
-            dated.append((b"date", self._now()))
-        return dated
-
-    def _now(self) -> bytes:
-        second = int(self._clock())
-        if second != self._second:
-            self._second = second
-            self._text = formatdate(usegmt=True).encode()
-        return self._text
 
 
 class Gone(Exception):  # noqa: N818
@@ -136,11 +67,16 @@ class Application:
         responder = AsgiResponder(send, self._loop.time, self._date)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a server runs each request in a task
-        stall = _StallTimer(self._loop, responder, task, self._stall_s)
+        stall = StallTimer(self._loop, responder, task, self._stall_s)
         try:
             await self._serve(scope, receive, responder, task)
         except Gone:
             pass
+        except asyncio.CancelledError:
+            if not responder.stalled:
+                await _refuse_to_finish(responder)
+                raise
+            task.uncancel()
         finally:
             stall.cancel()
         if responder.stalled:
@@ -176,7 +112,7 @@ class Application:
         try:
             await work
         except asyncio.CancelledError:
-            if not (watcher.done() or responder.stalled):
+            if not watcher.done():
                 raise
             task.uncancel()  # nobody waits for an answer any more
         finally:
@@ -240,6 +176,12 @@ class Application:
         await responder.end()
 
 
+async def _refuse_to_finish(responder: AsgiResponder) -> None:
+    """The server is stopped, and has waited for this request for long enough."""
+    if not responder.started:
+        await Refused(503, "shutting down", code=Reason.SHUTTING_DOWN).answer(responder, [])
+
+
 def _check_path(path: str) -> None:
     """Keep callers within the API: an endpoint's other pages, as /v1/../sleep, are not for them.
 
@@ -248,40 +190,6 @@ def _check_path(path: str) -> None:
     """
     if "/." in path and {".", ".."} & set(path.split("/")):
         raise Refused(400, "the path must not have '.' or '..' in it", code="invalid_path")
-
-
-class _StallTimer:
-    """Cancels `task` when its client lets it wait for `stall_s`; one timer, whatever is waited for.
-
-    It looks after the whole request, so that neither a read nor a write needs one of its own.
-    """
-
-    __slots__ = ("_handle", "_loop", "_responder", "_stall_s", "_task")
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        responder: AsgiResponder,
-        task: asyncio.Task[Any],
-        stall_s: float,
-    ) -> None:
-        self._loop = loop
-        self._responder = responder
-        self._task = task
-        self._stall_s = stall_s
-        self._handle = loop.call_later(stall_s, self._check)
-
-    def cancel(self) -> None:
-        self._handle.cancel()
-
-    def _check(self) -> None:
-        since = self._responder.waits_since
-        left = since + self._stall_s - self._loop.time() if since else self._stall_s
-        if left > 0:
-            self._handle = self._loop.call_later(left, self._check)
-        else:
-            self._responder.stalled = True
-            self._task.cancel()
 
 
 async def _watch(receive: Receive, task: asyncio.Task[Any]) -> None:

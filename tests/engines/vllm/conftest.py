@@ -70,7 +70,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
         port = probe.getsockname()[1]
     command = [str(home / "bin" / "vllm"), "serve", str(model), "--served-model-name", "tiny"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"]
-    command += ["--max-model-len", "2048", "--enforce-eager"]
+    command += ["--max-model-len", "4096", "--enforce-eager"]
     command += ["--max-num-seqs", str(SEQUENCES), "--max-num-queued-reqs", str(QUEUED)]
     with ExitStack() as stack:
         log = folder / "vllm.log"

@@ -45,11 +45,11 @@ def main() -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(words),
-        hidden_size=128,
-        intermediate_size=352,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        hidden_size=256,
+        intermediate_size=704,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=4,
         head_dim=32,
         max_position_embeddings=CONTEXT,
         bos_token_id=words.bos_token_id,

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 pytestmark = pytest.mark.anyio
 
 MESSAGES = [{"role": "user", "content": "once upon a time"}]
-LONG = {"max_tokens": 1900, "extra_body": {"ignore_eos": True}}
+LONG = {"max_tokens": 3900, "extra_body": {"ignore_eos": True}}
 WITHIN_S = 20
 
 
@@ -97,7 +97,7 @@ async def test_its_metrics_are_read(client, http, gateway):
 @pytest.mark.parametrize("stream", [True, False])
 async def test_leaving_aborts_its_sequence(client, http, vllm, gateway, stream):
     async def is_running():
-        return await gauge(http, vllm, "vllm:num_requests_running") == 1
+        return await gauge(http, vllm, "vllm:num_requests_running") >= 1
 
     async def is_idle():
         running = await gauge(http, vllm, "vllm:num_requests_running")
@@ -122,19 +122,27 @@ async def test_leaving_aborts_its_sequence(client, http, vllm, gateway, stream):
 
 
 async def test_what_it_queues_is_seen(client, http, gateway):
+    async def signal():
+        return (await endpoint(http, gateway))["signal"] or {"running": 0, "waiting": 0}
+
+    async def all_run():
+        return (await signal())["running"] == 8
+
+    async def some_wait():
+        return (await signal())["waiting"] == 3
+
     async with anyio.create_task_group() as tasks:
 
         async def ask():
             await client.chat.completions.create(model="tiny", messages=MESSAGES, **LONG)
 
-        for _ in range(11):
+        for _ in range(8):  # a few at a time: what it has not looked at yet counts as queued, too
             tasks.start_soon(ask)
-
-        async def is_queueing():
-            signal = (await endpoint(http, gateway))["signal"]
-            return bool(signal and signal["running"] and signal["waiting"])
-
-        await until(is_queueing)
+            await anyio.sleep(0.3)
+        await until(all_run)
+        for _ in range(3):
+            tasks.start_soon(ask)
+        await until(some_wait)
         assert (await endpoint(http, gateway))["signal"]["saturated"]
         tasks.cancel_scope.cancel()
 
@@ -145,23 +153,24 @@ async def test_what_it_queues_is_seen(client, http, gateway):
 
 
 async def test_what_its_own_queue_refuses_is_congestion_and_no_failure(client, http, gateway):
-    outcomes = []
+    outcomes, waits = [], []
     async with anyio.create_task_group() as tasks:
 
         async def ask():
             try:
                 await client.chat.completions.create(
-                    model="tiny", messages=MESSAGES, max_tokens=300, extra_body={"ignore_eos": True}
+                    model="tiny", messages=MESSAGES, max_tokens=600, extra_body={"ignore_eos": True}
                 )
                 outcomes.append(200)
             except openai.APIStatusError as error:
-                assert int(error.response.headers["retry-after"]) >= 1
                 outcomes.append(error.status_code)
+                waits.append(int(error.response.headers["retry-after"]))
 
         for _ in range(16):
             tasks.start_soon(ask)
     assert set(outcomes) == {200, 503}
-    assert outcomes.count(200) >= 8
+    assert outcomes.count(200) >= 4
+    assert min(waits) >= 1
     seen = await endpoint(http, gateway)
     assert (seen["breaker"]["state"], seen["breaker"]["failures"]) == ("closed", 0)
     async with http.get(f"{gateway.url}/metrics") as response:
