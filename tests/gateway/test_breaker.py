@@ -67,15 +67,21 @@ async def test_a_failed_probe_makes_the_next_pause_longer(host, gateway):
     assert (await asked(running)).status == 503
 
 
-async def test_a_probe_that_hangs_ends_in_the_probes_time(host, gateway):
-    running = await gateway(emulated(host, forebay={"timeouts": {"probe_s": 0.3}}, **FAST))
+async def test_a_probe_that_hangs_ends_in_its_time_and_holds_up_nobody(host, gateway):
+    running = await gateway(emulated(host, forebay={"timeouts": {"probe_s": 0.5}}, **FAST))
     host.faults.add(Reset(engine="chat", next=2))
     for _ in range(2):
         await asked(running)
     host.faults.add(Hang(engine="chat", next=1))
     await eventually(lambda: running.breaker("chat")["state"] == "half_open")
-    with anyio.fail_after(2):
-        assert (await asked(running)).status == 504
+    async with connected(running.port) as probe:
+        await probe.send("POST", CHAT, BODY)
+        await eventually(lambda: running.breaker("chat")["probe_in_flight"])
+        for _ in range(5):
+            with anyio.fail_after(0.2):
+                assert (await asked(running)).status == 503
+        with anyio.fail_after(2):
+            assert (await probe.answer()).status == 504
     assert running.breaker("chat")["state"] == "open"
 
 
