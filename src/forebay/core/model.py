@@ -104,8 +104,8 @@ class Refusal:
 class TimingKind(StrEnum):
     """What a latency reading measures, hence what it may be compared with."""
 
-    FIRST_TOKEN = "first_token"  # size: uncached prompt tokens
-    OUTPUT_TOKEN = "output_token"  # seconds per token; size: 1
+    FIRST_TOKEN = "first_token"  # noqa: S105 - no secret. Size: uncached prompt tokens
+    OUTPUT_TOKEN = "output_token"  # noqa: S105 - no secret. Seconds per token; size: 1
     WORK = "work"  # a whole request; size: input tokens (or characters / 4)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from forebay.emulator.faults import Fault  # noqa: TC001 - pydantic reads it at run time
+from forebay.emulator.faults import Fault
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The front: ASGI to the proxy and the admin pages, on the bare interface for speed.
 
-It reads bodies within their limit, and sees to it that a client that leaves is noticed whatever
-is being waited for: the request's task is cancelled, and everything unwinds from there.
+It reads bodies within their limit, and has requests end with their clients; see
+`gateway.presence`, which `gateway.protocol` provides.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from forebay.core.model import Reason
 from forebay.gateway.look import too_large
 from forebay.gateway.message import Request
+from forebay.gateway.presence import presence_of
 from forebay.gateway.refusal import Refused
-from forebay.gateway.responder import AsgiResponder, Date, StallTimer
+from forebay.gateway.responder import AsgiResponder, Date
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 
     from forebay.gateway.keys import Keys
+    from forebay.gateway.presence import Presence
     from forebay.gateway.proxy import Proxy
 
     Message = MutableMapping[str, Any]
@@ -64,22 +66,18 @@ class Application:
         if not path.startswith(_DATA_PLANE) or path.startswith(_MODELS):
             await self._admin(scope, receive, self._dated(send))
             return
-        responder = AsgiResponder(send, self._loop.time, self._date)
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a server runs each request in a task
-        stall = StallTimer(self._loop, responder, task, self._stall_s)
+        responder = AsgiResponder(send, self._date)
+        client = presence_of(scope)
         try:
-            await self._serve(scope, receive, responder, task)
+            await self._serve(scope, receive, responder, client)
         except Gone:
             pass
         except asyncio.CancelledError:
-            if not responder.stalled:
+            if not (client.gone or client.stalled):
                 await _refuse_to_finish(responder)
                 raise
-            task.uncancel()
-        finally:
-            stall.cancel()
-        if responder.stalled:
+            client.task.uncancel()  # nobody waits for an answer any more
+        if client.stalled:
             # Closing would wait for ever for the client to read what is left.
             scope["transport"].abort()
 
@@ -96,34 +94,25 @@ class Application:
         scope: MutableMapping[str, Any],
         receive: Receive,
         responder: AsgiResponder,
-        task: asyncio.Task[Any],
+        client: Presence,
     ) -> None:
         headers = scope["headers"]
         try:
             _check_path(scope["path"])
             caller = self._keys.caller(headers)
-            body = await self._body(headers, receive, responder, task)
+            body = await self._body(headers, receive, client)
         except Refused as refused:
             await self._refuse_unread(refused, receive, responder)
             return
         request = Request(scope["method"], scope["raw_path"], scope["query_string"], headers, body)
-        work = self._proxy.handle(request, responder, caller)
-        watcher = self._loop.create_task(_watch(receive, task))
+        client.guard(self._stall_s)
         try:
-            await work
-        except asyncio.CancelledError:
-            if not watcher.done():
-                raise
-            task.uncancel()  # nobody waits for an answer any more
+            await self._proxy.handle(request, responder, caller)
         finally:
-            watcher.cancel()
+            client.release()
 
     async def _body(
-        self,
-        headers: Sequence[tuple[bytes, bytes]],
-        receive: Receive,
-        responder: AsgiResponder,
-        task: asyncio.Task[Any],
+        self, headers: Sequence[tuple[bytes, bytes]], receive: Receive, client: Presence
     ) -> bytes:
         """The whole body, unless it is over the limit; that is seen before it is read whole."""
         limit = self._body_limit_bytes
@@ -135,7 +124,8 @@ class Application:
         more = True
         try:
             while more:
-                responder.waits_since = self._loop.time()
+                if not client.request_is_whole:
+                    client.expect(self._stall_s)
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise Gone
@@ -145,15 +135,15 @@ class Application:
                 if size > limit:
                     raise too_large(limit)
         except asyncio.CancelledError:
-            if not responder.stalled:
+            if not client.stalled:
                 raise
-            task.uncancel()
-            responder.stalled = False
+            client.task.uncancel()
+            client.stalled = False
             raise Refused(
                 408, f"no more of the request came within {self._stall_s:g} s", code="stalled"
             ) from None
         finally:
-            responder.waits_since = 0.0
+            client.rest()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _refuse_unread(
@@ -190,9 +180,3 @@ def _check_path(path: str) -> None:
     """
     if "/." in path and {".", ".."} & set(path.split("/")):
         raise Refused(400, "the path must not have '.' or '..' in it", code="invalid_path")
-
-
-async def _watch(receive: Receive, task: asyncio.Task[Any]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    task.cancel()

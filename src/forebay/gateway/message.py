@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -48,13 +48,13 @@ class Responder(Protocol):
     started: bool
     event_stream: bool
 
-    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> Awaitable[None]:
         """Send status and headers."""
 
-    async def write(self, piece: bytes) -> None:
+    def write(self, piece: bytes) -> Awaitable[None]:
         """Send a piece of the body."""
 
-    async def end(self, piece: bytes = b"") -> None:
+    def end(self, piece: bytes = b"") -> Awaitable[None]:
         """Send the last piece, and the end."""
 
     def cut(self) -> None:

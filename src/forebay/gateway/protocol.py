@@ -8,7 +8,8 @@ uvicorn parses, frames and runs the application. It leaves open, and this adds:
   connection is closed.
 - An offer to speak another protocol is passed over, and the body behind it is read.
 - What is not HTTP is refused in the form of OpenAI's errors, and never inside another answer.
-- The application finds the connection in its scope, to abort it.
+- The application finds the connection in its scope, to abort it, and the client's presence.
+- A response's head and the first of its body leave in one write.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from forebay.gateway.head_first import HeadFirst
+from forebay.gateway.presence import Presence
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ class Protocol(HttpToolsProtocol):
     """One client's connection."""
 
     _serving: RequestResponseCycle | None = None
+    _presence: Presence | None = None
     _timer: asyncio.TimerHandle | None = None
     _in_head = False
     _head_bytes = 0
@@ -93,6 +97,7 @@ class Protocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         super().on_headers_complete()
+        self.cycle.transport = HeadFirst(self.transport, self.loop)  # type: ignore[assignment]
         if 0 < len(self.pipeline) < _MOST_PIPELINED:
             self.flow.resume_reading()
 
@@ -111,9 +116,26 @@ class Protocol(HttpToolsProtocol):
         """Close an idle connection; its last answer may still be on its way."""
         self._flush()
 
+    def pause_writing(self) -> None:
+        """Wait for the client, but not for ever."""
+        super().pause_writing()
+        if self._presence is not None:
+            self._presence.fall_behind()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        if self._presence is not None:
+            self._presence.catch_up()
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """As uvicorn does, but the client's presence knows the task."""
         self._serving = cycle
-        super()._start_asgi_task(cycle, app)
+        presence = self._presence = Presence(self.loop, cycle)
+        cycle.scope["presence"] = presence  # type: ignore[typeddict-unknown-key]
+        task = presence.task = self.loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def _refuse(self, refused: Refused) -> None:
         """Refuse what is no request, and close the connection."""
@@ -158,6 +180,8 @@ class Protocol(HttpToolsProtocol):
             self._serving.disconnected = True
             self._serving.message_event.set()
             self.flow.resume_writing()
+            if self._presence is not None:
+                self._presence.leave()
 
     def _expect_head(self) -> None:
         self._timer = self.loop.call_later(_PATIENCE_S, self.transport.abort)

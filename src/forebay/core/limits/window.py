@@ -68,7 +68,7 @@ class _Readings:
 
     def describe(self, kind: TimingKind) -> str:
         times = 2 ** median(self._excesses)
-        return f"{kind.value.replace('_', ' ')} {times:.1f} × baseline"  # noqa: RUF001 - for people
+        return f"{kind.value.replace('_', ' ')} {times:.1f} × baseline"
 
 
 class Window:
