@@ -16,7 +16,7 @@ from forebay.demo.report import Measured, Report, percentile
 
 def phase(*totals_s: float, tokens_per_s: float = 100.0, embeddings_per_s: float = 10.0):
     answers = tuple(Answer(total / 4, total / 100, total) for total in totals_s)
-    return PhaseResult(answers, tokens_per_s, embeddings_per_s, refused=1, failed=0)
+    return PhaseResult(answers, tokens_per_s, embeddings_per_s, refused=1, failures=())
 
 
 def measured(total_s: float, tokens_per_s: float = 100.0, embeddings_per_s: float = 10.0):

@@ -10,9 +10,11 @@ from forebay.demo.report import Measured, Report
 from forebay.demo.table import report_table
 
 
-def measured(total_s: float, *, failed: int = 0) -> Measured:
+def measured(total_s: float, *failures: str) -> Measured:
     answer = Answer(total_s / 4, total_s / 100, total_s)
-    return Measured.of([PhaseResult((answer,), 100.0 / total_s, 10.0, refused=0, failed=failed)])
+    return Measured.of(
+        [PhaseResult((answer,), 100.0 / total_s, 10.0, refused=0, failures=failures)]
+    )
 
 
 def rendered(report: Report) -> str:
@@ -30,6 +32,8 @@ def test_it_shows_times_slowdowns_and_shares() -> None:
     assert "500 (500%)" in text
 
 
-def test_failures_are_shown_if_there_were_any() -> None:
+def test_failures_are_shown_with_a_reason_if_there_were_any() -> None:
     assert "failed" not in rendered(Report(measured(0.1), measured(1.0), measured(0.2)))
-    assert "failed" in rendered(Report(measured(0.1), measured(1.0), measured(0.2, failed=3)))
+    text = rendered(Report(measured(0.1), measured(1.0), measured(0.2, "no", "[502] gone")))
+    assert "failed" in text
+    assert "Last failure: [502] gone" in text

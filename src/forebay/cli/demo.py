@@ -12,7 +12,7 @@ def demo(
         int, typer.Option(min=1, help="How often the three phases follow each other.")
     ] = 3,
     seconds: Annotated[
-        float, typer.Option(min=1.0, help="Measured time of each storm; chat alone takes half.")
+        float, typer.Option(min=0.1, help="Measured time of each storm; chat alone takes half.")
     ] = 7.0,
     emulated: Annotated[
         bool, typer.Option("--emulated", help="Emulate a GPU instead of running real engines.")
@@ -42,5 +42,6 @@ def demo(
             console.print(report_table(report))
             console.print(report.sentence)
 
-    schedule = Schedule(rounds=rounds, alone_s=seconds / 2, storm_s=seconds)
-    run_demo(schedule, Console(stderr=True), show, emulated=emulated, keep=keep)
+    run_demo(
+        Schedule(rounds, storm_s=seconds), Console(stderr=True), show, emulated=emulated, keep=keep
+    )

@@ -80,14 +80,14 @@ class PhaseResult:
         bulk_tokens_per_s: tokens that bulk generation got.
         embeddings_per_s: texts that were embedded.
         refused: requests that were told to come back later (429), and did.
-        failed: requests that failed in any other way.
+        failures: why each request failed that failed in any other way.
     """
 
     answers: tuple[Answer, ...]
     bulk_tokens_per_s: float
     embeddings_per_s: float
     refused: int
-    failed: int
+    failures: tuple[str, ...]
 
 
 class LoadFailed(ForebayError):  # noqa: N818 - names what happened, as the others do
@@ -164,7 +164,7 @@ class _Crowd:
             embeddings_per_s=sum(d.units_between(started_at, ended_at) for d in embeddings)
             / measured_s,
             refused=self.client.refused,
-            failed=len(self.failures),
+            failures=tuple(str(failure) for failure in self.failures),
         )
 
     async def _chat(self, duration_s: float) -> list[Answer]:

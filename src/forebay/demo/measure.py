@@ -26,15 +26,21 @@ class Schedule:
 
     Args:
         rounds: how often the three phases follow each other.
-        alone_s: measured time of chat alone.
         storm_s: measured time of each storm.
-        warm_up_s: time under load before anything of a phase counts.
     """
 
     rounds: int = 3
-    alone_s: float = 3.5
     storm_s: float = 7.0
-    warm_up_s: float = 1.0
+
+    @property
+    def alone_s(self) -> float:
+        """Measured time of chat alone, which asks much more often than it can in a storm."""
+        return self.storm_s / 2
+
+    @property
+    def warm_up_s(self) -> float:
+        """Time under load before anything of a phase counts."""
+        return min(1.0, self.storm_s / 4)
 
     @property
     def phases(self) -> int:

@@ -54,6 +54,7 @@ class Measured:
         embeddings_per_s: texts embedded, mean of the rounds.
         refused: requests that were told to come back later (429), and did.
         failed: requests that failed in any other way.
+        last_failure: why the last of them did.
     """
 
     answers: int
@@ -65,11 +66,13 @@ class Measured:
     embeddings_per_s: float
     refused: int
     failed: int
+    last_failure: str | None
 
     @classmethod
     def of(cls, rounds: Sequence[PhaseResult]) -> Measured:
         """The figures of the rounds of one phase; each has at least one answer."""
         answers = [answer for result in rounds for answer in result.answers]
+        failures = [failure for result in rounds for failure in result.failures]
 
         def percentiles(value: Callable[[Answer], float]) -> Percentiles:
             return Percentiles.of([value(answer) for answer in answers])
@@ -85,7 +88,8 @@ class Measured:
             bulk_tokens_per_s=_mean([result.bulk_tokens_per_s for result in rounds]),
             embeddings_per_s=_mean([result.embeddings_per_s for result in rounds]),
             refused=sum(result.refused for result in rounds),
-            failed=sum(result.failed for result in rounds),
+            failed=len(failures),
+            last_failure=failures[-1] if failures else None,
         )
 
 

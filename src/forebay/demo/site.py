@@ -81,7 +81,7 @@ def start_real_host(stack: ExitStack, folder: Path) -> Host:
     chat = start_chat_engine(stack, folder)
     embedding = start_embedding_engine(stack, folder)
     engines = Target(chat.base_url, embedding.base_url, chat.model, embedding.model)
-    return Host(engines, Workload(), budget=4, chat=Slots(2, 8), embedding=Slots(1, 1))
+    return Host(engines, Workload(), budget=3, chat=Slots(1, 8), embedding=Slots(1, 1))
 
 
 def start_emulated_host(stack: ExitStack, folder: Path) -> Host:
@@ -94,7 +94,13 @@ def start_emulated_host(stack: ExitStack, folder: Path) -> Host:
     process = stack.enter_context(ChildProcess("emulator", command, folder / "emulator.log"))
     urls = json.loads(process.await_line(r"(\{.*\})"))
     engines = Target(urls["chat_url"], urls["embed_url"], urls["chat_model"], urls["embed_model"])
-    workload = Workload(bulk_workers=32, embedding_workers=32, embedding_texts=16)
+    workload = Workload(
+        chat_answer_tokens=16,
+        bulk_workers=16,
+        bulk_answer_tokens=(16, 32),
+        embedding_workers=32,
+        embedding_texts=16,
+    )
     return Host(engines, workload, budget=11, chat=Slots(1, 64), embedding=Slots(2, 2))
 
 
