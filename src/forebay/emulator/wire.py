@@ -14,7 +14,7 @@ _LINGER_0 = struct.pack("ii", 1, 0)  # closing sends RST, and drops what was not
 
 def reset(transport: asyncio.Transport | None) -> None:
     """Reset the connection, if it is still there."""
-    if transport is not None:
+    if transport is not None and not transport.is_closing():
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_0)
         transport.abort()
@@ -22,6 +22,6 @@ def reset(transport: asyncio.Transport | None) -> None:
 
 def close(transport: asyncio.Transport | None, last_bytes: bytes = b"") -> None:
     """Close the connection, if it is still there, with bytes sent past the HTTP layer."""
-    if transport is not None:
+    if transport is not None and not transport.is_closing():
         transport.write(last_bytes)
         transport.close()
