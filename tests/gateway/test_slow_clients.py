@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from support.configs import one_chat
-from support.http_responses import STREAM, chunk, event, json_response
+from support.endpoint import Endpoint
+from support.http_responses import STREAM, chunk, event, json_response, response
 from support.waiting import eventually
 from support.wire import connected
 
@@ -142,3 +143,18 @@ async def test_a_refusal_that_nobody_reads_ends_too(serve, gateway):
             if running.server.server_state.tasks and wire.writer.transport.is_closing():
                 break
         await eventually(lambda: not running.server.server_state.tasks, within_s=5)
+
+
+async def test_one_that_has_not_read_its_last_answer_yet_cannot_hold_another_slot(serve, gateway):
+    endpoint = Endpoint(serve, response(b"x" * 8_000_000))
+    running = await gateway(one_chat(endpoint.url, forebay=STALL))
+    async with connected(running.port, receive_buffer=4096) as wire:
+        await wire.send("POST", CHAT, b'{"model":"m"}')
+        await wire.head()
+        while running.counted("forebay_requests_total") < 1:  # all of it is on its way
+            await wire.reader.read(4096)
+        for _ in range(2):
+            await wire.send("POST", CHAT, b'{"model":"m"}')
+        await eventually(lambda: running.inflight == 1)
+        await eventually(lambda: running.idle, within_s=3)
+        await endpoint.server.left()

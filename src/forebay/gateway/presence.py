@@ -66,6 +66,8 @@ class Presence:
         self._stall_s = stall_s
         if self.gone:
             self.task.cancel()
+        elif self._cycle.flow.write_paused:  # by an answer before this one
+            self.fall_behind()
 
     def release(self) -> None:
         """The request is served; whatever the client does now is no matter."""
