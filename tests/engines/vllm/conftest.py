@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 MAKE_MODEL = Path(__file__).with_name("make_tiny_model.py")
 START_S = 300
 SEQUENCES = 8
-QUEUED = 4
+UNFINISHED = 12
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -57,7 +57,7 @@ class Vllm:
 
 @pytest.fixture(scope="session")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
-    """vLLM with a tiny model: 8 sequences at once, 4 more in its own queue, then 503."""
+    """vLLM with a tiny model: 8 sequences at once, 12 with those that wait, then 503."""
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "forebay" / "vllm"
     subprocess.run([ROOT / "scripts" / "install_vllm.sh", home], check=True)
     folder = tmp_path_factory.mktemp("vllm")
@@ -71,7 +71,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
     command = [str(home / "bin" / "vllm"), "serve", str(model), "--served-model-name", "tiny"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"]
     command += ["--max-model-len", "4096", "--enforce-eager"]
-    command += ["--max-num-seqs", str(SEQUENCES), "--max-num-queued-reqs", str(QUEUED)]
+    command += ["--max-num-seqs", str(SEQUENCES), "--max-num-queued-reqs", str(UNFINISHED)]
     with ExitStack() as stack:
         log = folder / "vllm.log"
         server = stack.enter_context(ChildProcess("vLLM", command, log, ENVIRONMENT))
