@@ -14,7 +14,7 @@ from forebay.gateway.look import too_large
 from forebay.gateway.message import Request
 from forebay.gateway.presence import presence_of
 from forebay.gateway.refusal import Refused
-from forebay.gateway.responder import AsgiResponder, Date
+from forebay.gateway.responder import Date, Responder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -66,8 +66,8 @@ class Application:
         if not path.startswith(_DATA_PLANE) or path.startswith(_MODELS):
             await self._admin(scope, receive, self._dated(send))
             return
-        responder = AsgiResponder(send, self._date)
         client = presence_of(scope)
+        responder = Responder(client.cycle, self._date)
         try:
             await self._serve(scope, receive, responder, client)
         except Gone:
@@ -79,12 +79,12 @@ class Application:
             client.task.uncancel()  # nobody waits for an answer any more
         if client.stalled:
             # Closing would wait for ever for the client to read what is left.
-            scope["transport"].abort()
+            client.cycle.transport.abort()
 
     def _dated(self, send: Send) -> Send:
         async def send_dated(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = self._date.added_to(message["headers"])
+                message["headers"] = [*message["headers"], (b"date", self._date.value())]
             await send(message)
 
         return send_dated
@@ -93,14 +93,19 @@ class Application:
         self,
         scope: MutableMapping[str, Any],
         receive: Receive,
-        responder: AsgiResponder,
+        responder: Responder,
         client: Presence,
     ) -> None:
         headers = scope["headers"]
         try:
             _check_path(scope["path"])
             caller = self._keys.caller(headers)
-            body = await self._body(headers, receive, client)
+            if client.request_is_whole:  # nearly always
+                body = bytes(client.cycle.body)
+                if len(body) > self._body_limit_bytes:
+                    raise too_large(self._body_limit_bytes)
+            else:
+                body = await self._body(headers, receive, client)
         except Refused as refused:
             await self._refuse_unread(refused, receive, responder)
             return
@@ -124,8 +129,7 @@ class Application:
         more = True
         try:
             while more:
-                if not client.request_is_whole:
-                    client.expect(self._stall_s)
+                client.expect(self._stall_s)
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise Gone
@@ -147,7 +151,7 @@ class Application:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _refuse_unread(
-        self, refused: Refused, receive: Receive, responder: AsgiResponder
+        self, refused: Refused, receive: Receive, responder: Responder
     ) -> None:
         """Refuse a request of which the body is not read.
 
@@ -166,7 +170,7 @@ class Application:
         await responder.end()
 
 
-async def _refuse_to_finish(responder: AsgiResponder) -> None:
+async def _refuse_to_finish(responder: Responder) -> None:
     """The server is stopped, and has waited for this request for long enough."""
     if not responder.started:
         await Refused(503, "shutting down", code=Reason.SHUTTING_DOWN).answer(responder, [])

@@ -99,13 +99,9 @@ class Call:
         """The date that ``Retry-After`` dates are compared with."""
         return datetime.now(UTC)
 
-    def own_headers(self, endpoint_id: str | None = None, queued_s: float = 0.0) -> Headers:
-        """The gateway's own headers of an answer."""
-        own = [(b"x-request-id", self.request_id)]
-        if endpoint_id is not None:
-            own.append((b"x-forebay-endpoint", endpoint_id.encode()))
-            own.append((b"x-forebay-queued-ms", b"%d" % (queued_s * 1000)))
-        return own
+    def own_headers(self) -> Headers:
+        """The gateway's own headers of a refusal."""
+        return [(b"x-request-id", self.request_id)]
 
     def first_token(self, target: Target, seconds: float) -> None:
         """The first event of a stream has come, `seconds` after the request was sent."""

@@ -18,7 +18,7 @@ from forebay.gateway import failure, headers, tap
 from forebay.gateway.failure import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     from forebay.adapters.upstream import Response
     from forebay.drivers.aio import Lease
@@ -46,7 +46,9 @@ class Exchange:
         lease: the slot that the request holds.
     """
 
-    __slots__ = ("call", "lease", "sent_at", "tap", "target")
+    __slots__ = ("_received", "call", "lease", "sent_at", "tap", "target")
+
+    _received: headers.Received
 
     def __init__(self, call: Call, target: Target, lease: Lease) -> None:
         self.call = call
@@ -74,15 +76,15 @@ class Exchange:
             if response is not None:
                 response.abort()
 
-    async def _send(self) -> Response:
+    def _send(self) -> Awaitable[Response]:
         call, target = self.call, self.target
         request = call.request
         self.sent_at = call.clock()
-        return await target.upstream.send(
+        return target.upstream.send(
             call.method,
             target.target_of(request.path, request.query),
             headers.to_endpoint(
-                request.headers,
+                request,
                 request_id=call.request_id,
                 authorization=target.authorization,
                 identity_body=call.body is not request.body,
@@ -91,18 +93,20 @@ class Exchange:
             head_timeout_s=self._first_byte_s(),
         )
 
-    async def _relay(self, response: Response) -> Ending:
+    def _relay(self, response: Response) -> Awaitable[Ending]:
+        """The way in which this kind of answer is passed on."""
+        received = self._received = headers.Received(response.headers)
         status = response.status
         if status // 100 != 2:  # noqa: PLR2004
-            return await self._relay_error(response)
-        content_type, is_encoded = _content(response)
-        if content_type.startswith(b"text/event-stream") and not is_encoded:
-            return await self._relay_stream(response)
+            return self._relay_error(response)
+        content_type = received.content_type
+        if content_type.startswith(b"text/event-stream") and not received.is_encoded:
+            return self._relay_stream(response)
         if content_type.startswith(b"text/html"):
             raise self._html(status)
         if self.call.responder.started:  # by a keep-alive comment: a stream was asked for
             raise failure.broken(self.target, "answered a streaming request without a stream")
-        return await self._relay_plain(response)
+        return self._relay_plain(response)
 
     # -- streams -------------------------------------------------------------------------------
 
@@ -113,7 +117,7 @@ class Exchange:
         responder, stream = call.responder, self.tap
         responder.event_stream = True
         if not responder.started:
-            await responder.start(response.status, self._headers_to_client(response))
+            await responder.start(response.status, self._headers_to_client())
         for piece in held:
             await responder.write(piece)
         clock, read, write, see = call.clock, response.read, responder.write, stream.see
@@ -162,11 +166,9 @@ class Exchange:
         if outcome is not None:
             raise failure.error_in_success(self.target, first, outcome)
         await call.stop_keepalive()
-        await call.responder.start(response.status, self._headers_to_client(response))
-        last = await self._while_it_arrives(response, first)
-        seconds = call.clock() - self.sent_at
-        last = await self._rest(response, last)
-        return Ending(_OK, (tap.work(seconds, first, last, len(call.body)),))
+        await call.responder.start(response.status, self._headers_to_client())
+        arrived_at, last = await self._pass_on(response, first)
+        return Ending(_OK, (tap.work(arrived_at - self.sent_at, first, last, len(call.body)),))
 
     async def _relay_error(self, response: Response) -> Ending:
         """Pass an endpoint's refusal on, and understand it."""
@@ -182,37 +184,35 @@ class Exchange:
         if is_html or not is_error or call.responder.started:
             raise failure.refused_upstream(self.target, response.status, bytes(body), ending)
         await call.stop_keepalive()
-        sent = self._headers_to_client(response)
+        sent = self._headers_to_client()
         if outcome is _CONGESTION and ending.retry_after_s is None:
-            sent = [pair for pair in sent if pair[0] != b"retry-after"]
-            sent.append((b"retry-after", b"1"))
+            sent = [*headers.without(sent, b"retry-after"), (b"retry-after", b"1")]
         await call.responder.start(response.status, sent)
-        await self._rest(response, await self._while_it_arrives(response, bytes(body)))
+        await self._pass_on(response, bytes(body))
         return ending
 
-    async def _while_it_arrives(self, response: Response, piece: bytes) -> bytes:
-        """Pass on `piece` and what follows until all has arrived; return what is not passed on."""
+    async def _pass_on(self, response: Response, piece: bytes) -> tuple[float, bytes]:
+        """Pass on `piece` and what follows; return when all had arrived, and the last piece."""
+        call, write, read = self.call, self.call.responder.write, response.read
         while not response.complete:
-            await self.call.responder.write(piece)
-            piece = await response.read(self._between_s())
-        return piece
-
-    async def _rest(self, response: Response, piece: bytes) -> bytes:
-        """Everything has arrived: pass it on, waiting for the client alone; return the last."""
-        while following := await response.read():
-            await self.call.responder.write(piece)
+            await write(piece)
+            piece = await read(self._between_s())
+        arrived_at = call.clock()  # from here on only the client is waited for
+        while following := await read():
+            await write(piece)
             piece = following
-        await self.call.responder.end(piece)
-        return piece
+        await call.responder.end(piece)
+        return arrived_at, piece
 
     # -- what is used above ----------------------------------------------------------------------
 
-    def _headers_to_client(self, response: Response) -> Headers:
-        call = self.call
-        own = call.own_headers(self.target.id, self.lease.queued_s)
-        if not call.id_was_sent and _has(response, b"x-request-id"):
-            own = [pair for pair in own if pair[0] != b"x-request-id"]
-        return headers.to_client(response.headers, own)
+    def _headers_to_client(self) -> Headers:
+        call, queued_s = self.call, self.lease.queued_s
+        own = [
+            self.target.header,
+            (b"x-forebay-queued-ms", b"%d" % (queued_s * 1000) if queued_s else b"0"),
+        ]
+        return self._received.to_client(own, call.request_id, id_was_sent=call.id_was_sent)
 
     def _most_first_byte_s(self) -> float:
         settings = self.call.settings
@@ -230,22 +230,6 @@ class Exchange:
         return failure.broken(
             self.target, f"answered {status} with an HTML page in place of an API's answer"
         )
-
-
-def _content(response: Response) -> tuple[bytes, bool]:
-    """Content-type in lower case, and whether the body is in some content-encoding."""
-    content_type, is_encoded = b"", False
-    for key, value in response.headers:
-        name = key.lower()
-        if name == b"content-type":
-            content_type = value.lower()
-        elif name == b"content-encoding":
-            is_encoded = value.strip().lower() not in {b"", b"identity"}
-    return content_type, is_encoded
-
-
-def _has(response: Response, name: bytes) -> bool:
-    return any(key.lower() == name for key, _ in response.headers)
 
 
 def _text_headers(response: Response) -> Mapping[str, str]:

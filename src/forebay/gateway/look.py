@@ -54,7 +54,7 @@ def look_at(request: Request) -> Look:
         Refused: the body is not what it claims to be.
     """
     if request.body:
-        kind = request.header(b"content-type") or b""
+        kind = request.fields.get(b"content-type") or b""
         if kind.lower().startswith(b"multipart/"):
             return _look_at_form(request.body, kind)
         return _look_at_json(request.body)
@@ -67,7 +67,7 @@ def decoded(request: Request, limit: int) -> bytes | None:
     Raises:
         Refused: broken gzip, more than `limit` bytes, or another encoding.
     """
-    encoding = request.header(b"content-encoding")
+    encoding = request.fields.get(b"content-encoding")
     if encoding is None or encoding.strip().lower() in {b"", b"identity"}:
         return None
     if encoding.strip().lower() not in {b"gzip", b"x-gzip"}:

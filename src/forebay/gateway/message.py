@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class Request:
         query: what follows the question mark, perhaps empty.
         headers: in order; names in lower case.
         body: as sent.
+        fields: the headers by name, the first of each.
     """
 
     method: str
@@ -28,13 +29,10 @@ class Request:
     query: bytes
     headers: Headers
     body: bytes
+    fields: dict[bytes, bytes] = field(init=False)
 
-    def header(self, name: bytes) -> bytes | None:
-        """The first header of that (lower-case) name."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+    def __post_init__(self) -> None:
+        self.fields = dict(reversed(self.headers))
 
 
 class Responder(Protocol):

@@ -21,21 +21,22 @@ class Presence:
 
     Args:
         loop: of the connection.
-        cycle: the request.
+        cycle: uvicorn's account of the request.
 
     Attributes:
+        cycle: likewise.
         task: serves the request.
         gone: the client has left.
         stalled: the client was given up: it did not go on reading or sending.
     """
 
-    __slots__ = ("_cycle", "_guards", "_loop", "_stall_s", "_timer", "gone", "stalled", "task")
+    __slots__ = ("_guards", "_loop", "_stall_s", "_timer", "cycle", "gone", "stalled", "task")
 
     task: asyncio.Task[None]
 
     def __init__(self, loop: asyncio.AbstractEventLoop, cycle: RequestResponseCycle) -> None:
         self._loop = loop
-        self._cycle = cycle
+        self.cycle = cycle
         self._guards = False
         self._stall_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -45,7 +46,7 @@ class Presence:
     @property
     def request_is_whole(self) -> bool:
         """Whether all of the request has arrived."""
-        return not self._cycle.more_body
+        return not self.cycle.more_body
 
     # For the application.
 
@@ -66,7 +67,7 @@ class Presence:
         self._stall_s = stall_s
         if self.gone:
             self.task.cancel()
-        elif self._cycle.flow.write_paused:  # by an answer before this one
+        elif self.cycle.flow.write_paused:  # by an answer before this one
             self.fall_behind()
 
     def release(self) -> None:

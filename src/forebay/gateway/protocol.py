@@ -8,8 +8,7 @@ uvicorn parses, frames and runs the application. It leaves open, and this adds:
   connection is closed.
 - An offer to speak another protocol is passed over, and the body behind it is read.
 - What is not HTTP is refused in the form of OpenAI's errors, and never inside another answer.
-- The application finds the connection in its scope, to abort it, and the client's presence.
-- A response's head and the first of its body leave in one write.
+- The application finds the client's presence in its scope, and with it the connection.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from forebay.gateway.head_first import HeadFirst
 from forebay.gateway.presence import Presence
 from forebay.gateway.refusal import Refused
 
@@ -84,11 +82,10 @@ class Protocol(HttpToolsProtocol):
                 self._expect_head()
 
     def on_message_begin(self) -> None:
-        """Let the application abort: a client that does not read never lets a connection close."""
+        """Expect the rest of its head in time."""
         self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
-        self.scope["transport"] = self.transport  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
         """Go on reading behind a pipelined request, to see the client leave."""
@@ -97,7 +94,6 @@ class Protocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         super().on_headers_complete()
-        self.cycle.transport = HeadFirst(self.transport, self.loop)  # type: ignore[assignment]
         if 0 < len(self.pipeline) < _MOST_PIPELINED:
             self.flow.resume_reading()
 

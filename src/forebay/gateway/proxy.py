@@ -59,7 +59,7 @@ class Proxy:
 
     async def handle(self, request: Request, responder: Responder, caller: Caller) -> None:
         """Answer one request. Every refusal and failure becomes an answer."""
-        sent_id = request.header(b"x-request-id")
+        sent_id = request.fields.get(b"x-request-id")
         request_id = sent_id or f"{self._id_prefix}-{next(self._id_count)}".encode()
         try:
             call = self._call(request, responder, request_id, id_was_sent=sent_id is not None)
@@ -174,7 +174,7 @@ class Proxy:
 
     @staticmethod
     def _timeout_s(request: Request) -> float | None:
-        text = request.header(b"x-request-timeout")
+        text = request.fields.get(b"x-request-timeout")
         if text is None:
             return None
         try:
@@ -194,7 +194,7 @@ class Proxy:
         """The class that the request asks for, as far as it may."""
         assert call.look.model is not None  # noqa: S101 - `_named` has seen to it
         own = self._deployment.service_class(call.look.model)
-        header = call.request.header(b"x-forebay-priority")
+        header = call.request.fields.get(b"x-forebay-priority")
         if header is not None:
             asked = _PRIORITIES.get(header.strip().lower())
             if asked is None:

@@ -29,6 +29,7 @@ class Target:
         models_url: where it lists its models.
         authorization: the header with its key, if it has one.
         fetch: reads one of its URLs, apart from the data plane.
+        header: tells callers that it answered.
     """
 
     endpoint: Endpoint
@@ -39,6 +40,7 @@ class Target:
     models_url: str
     authorization: bytes | None
     fetch: HttpFetch
+    header: tuple[bytes, bytes]
 
     @classmethod
     def make(
@@ -55,6 +57,7 @@ class Target:
             models_url=url.at("/models"),
             authorization=f"Bearer {key.get_secret_value()}".encode() if key else None,
             fetch=fetch,
+            header=(b"x-forebay-endpoint", planned.endpoint.id.encode()),
         )
 
     @property
@@ -74,6 +77,7 @@ class Target:
 
     def target_of(self, path: bytes, query: bytes) -> bytes:
         """The request target on this endpoint for a path of the gateway that begins with /v1."""
-        both = b"&".join(part for part in (self.query, query) if part)
         full = self.path + path.removeprefix(_API)
-        return full + b"?" + both if both else full
+        if not (query or self.query):
+            return full
+        return full + b"?" + b"&".join(part for part in (self.query, query) if part)
