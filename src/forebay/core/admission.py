@@ -76,6 +76,9 @@ class Admission:
         queue = self.queues.get((ticket.model, ticket.service_class))
         if queue is None:
             return [Refusal(ticket, Reason.UNKNOWN_MODEL)]
+        grant = self._grant_at_once(queue, ticket, now)
+        if grant is not None:
+            return [grant]
         if self._changing:
             for member in queue.members:
                 if member.state in self._changing:
@@ -167,10 +170,35 @@ class Admission:
 
     # -- what follows ----------------------------------------------------------------------------
 
+    def _grant_at_once(self, queue: Queue, ticket: Ticket, now: float) -> Grant | None:
+        """Grant without queueing where nobody waits, in the usual case; None says nothing yet.
+
+        This is what queueing, lining up and settling would come to, at a small part of their cost:
+        R4 needs somebody who waits, so R1 to R3 remain.
+        """
+        member = queue.members[0]
+        state, room = member.state, member.room
+        if (
+            room.waiting
+            or len(queue.members) > 1
+            or member is not state.native  # a visitor leaves its host's floor alone: `startable`
+            or not state.calm
+            or ticket.deadline <= now
+            or (ticket.weight or state.endpoint.slot_weight) > 1
+            or state.inflight >= state.limit
+            or not room.fits(member, 1)
+        ):
+            return None
+        room.catch_up(member)
+        return self._start(member, ticket, 1, now)
+
     def _revisit(self, state: EndpointState, now: float) -> list[Verdict]:
         """Start and refuse what may be, after something happened at `state`."""
+        if not state.calm:
+            self._look(state, now)
+        if not state.native.room.waiting:
+            return []
         out: list[Verdict] = []
-        self._look(state, now)
         if not state.usable:
             self._flush(state, now, out)
         self._line_up(state)
@@ -196,6 +224,8 @@ class Admission:
             self._changing[state] = None
 
     def _line_up(self, state: EndpointState) -> None:
+        if not state.native.room.waiting:
+            return
         for member in state.members:
             member.room.enlist(member)
         self._dirty[state.native.room] = None
@@ -235,17 +265,22 @@ class Admission:
         return out
 
     def _grant(self, member: Member, ticket: Ticket, weight: int, now: float) -> Grant:
-        state, queue = member.state, member.queue
+        queue = member.queue
         queue.leave(ticket)
-        state.inflight += weight
-        member.room.take(member, weight)
-        grant = Grant(ticket, member, weight, now, state.breaker.begin(now))
-        self._live.add(grant)
+        grant = self._start(member, ticket, weight, now)
         head = queue.head
         if head is None or head.weight != ticket.weight:
             self._attend(queue)
         if grant.pass_.probe:
-            self._look(state, now)
+            self._look(member.state, now)
+        return grant
+
+    def _start(self, member: Member, ticket: Ticket, weight: int, now: float) -> Grant:
+        state = member.state
+        state.inflight += weight
+        member.room.take(member, weight)
+        grant = Grant(ticket, member, weight, now, state.breaker.begin(now))
+        self._live.add(grant)
         return grant
 
     def _flush(self, state: EndpointState, now: float, out: list[Verdict]) -> None:

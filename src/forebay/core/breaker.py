@@ -38,6 +38,7 @@ from typing import Protocol
 from forebay.core.model import Outcome
 from forebay.errors import ConfigError
 
+_OK = Outcome.OK
 _FAILURES = frozenset({Outcome.FAILURE, Outcome.TIMEOUT})
 
 # After ten doublings a ramp is at 1024 times the floor: beyond every limit there is.
@@ -50,6 +51,9 @@ class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
+
+
+_CLOSED = BreakerState.CLOSED
 
 
 class _Event(StrEnum):
@@ -128,7 +132,7 @@ class BreakerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Leave for one request to run; handed back to `Breaker.end` exactly once."""
+    """Leave to run; handed back to `Breaker.end` once for each request that got it."""
 
     epoch: int
     probe: bool
@@ -180,7 +184,7 @@ class Breaker:
         self._settings = settings
         self._rng = rng
         self._state = BreakerState.CLOSED
-        self._epoch = 0
+        self._pass = Pass(epoch=0, probe=False)  # what requests of this epoch share
         self._probing = False
         self._failures = 0  # in a row
         self._answers = 0  # in this closed period
@@ -212,12 +216,14 @@ class Breaker:
 
         A request that begins although `admits` says no gets a pass whose result is ignored.
         """
+        if self._state is _CLOSED:  # which time does not change
+            return self._pass
         if self.state(now) is BreakerState.HALF_OPEN and not self._probing:
             self._probing = True
             self._probe_age_s = 0.0
-            self._epoch += 1
-            return Pass(self._epoch, probe=True)
-        return Pass(self._epoch, probe=False)
+            self._begin_epoch()
+            return Pass(self._pass.epoch, probe=True)
+        return self._pass
 
     def end(self, pass_: Pass, outcome: Outcome, now: float) -> Change | None:
         """Fold in how a request ended; call it exactly once for each `begin`.
@@ -226,13 +232,19 @@ class Breaker:
             The transition that this made, else None. A probe that comes back too late brings the
             one that its lateness had made.
         """
+        if pass_ is self._pass and self._state is _CLOSED and outcome is _OK:  # nearly always
+            self._failures = 0
+            self._answers += 1
+            return None
         self._let_time_pass(now)
-        if pass_.epoch != self._epoch or not self._settings.enabled:
+        if pass_.epoch != self._pass.epoch or not self._settings.enabled:
             return None
         if pass_.probe:
             return self._end_probe(outcome)
-        if self._state is BreakerState.CLOSED:
-            return self._end_closed(outcome)
+        if self._state is _CLOSED and outcome in _FAILURES:
+            self._failures += 1
+            if self._failures >= self._settings.fail_threshold:
+                return self._move(_Event.TRIPPED)
         return None
 
     def retry_after_s(self, now: float) -> float:
@@ -302,7 +314,7 @@ class Breaker:
         if not self._probing:
             # Its lease ran out, which counted as a failure; what it brings now counts no more.
             return Change(BreakerState.HALF_OPEN, BreakerState.OPEN, _Event.PROBE_EXPIRED.value)
-        if outcome is Outcome.OK:
+        if outcome is _OK:
             return self._move(_Event.PROBE_ANSWERED)
         if outcome in _FAILURES:
             return self._move(_Event.PROBE_FAILED)
@@ -310,15 +322,8 @@ class Breaker:
         self._probing = False
         return None
 
-    def _end_closed(self, outcome: Outcome) -> Change | None:
-        if outcome is Outcome.OK:
-            self._failures = 0
-            self._answers += 1
-        elif outcome in _FAILURES:
-            self._failures += 1
-            if self._failures >= self._settings.fail_threshold:
-                return self._move(_Event.TRIPPED)
-        return None
+    def _begin_epoch(self) -> None:
+        self._pass = Pass(self._pass.epoch + 1, probe=False)
 
     def _move(self, event: _Event, *, age_s: float = 0.0) -> Change:
         """Go where the table says; a pair that it does not list is a bug and raises KeyError."""
@@ -327,7 +332,7 @@ class Breaker:
         if after is BreakerState.OPEN:
             self._cooldown_s = self._next_cooldown_s()
         if event is _Event.TRIPPED:
-            self._epoch += 1  # whatever is still running has nothing more to say
+            self._begin_epoch()  # whatever is still running has nothing more to say
             self._trips += 1
         if after is BreakerState.CLOSED:
             self._recoveries += 1

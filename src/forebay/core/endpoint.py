@@ -43,6 +43,8 @@ class EndpointState:
         limit: what the law says, less while it ramps after an outage.
         usable: whether requests may start there now. Like `limit`, it may change with time alone:
             `look` brings both up to date.
+        calm: a look would change nothing, nor will one until something else happens: it is usable,
+            its breaker closed, its limit where the law put it.
         signal: what its engine last said of itself.
         held_until: it asked to be left alone until then.
         service_s: running mean of how long a request holds its slot; 0 while not known.
@@ -58,6 +60,7 @@ class EndpointState:
     inflight: int = field(default=0, init=False)
     limit: int = field(init=False)
     usable: bool = field(default=True, init=False)
+    calm: bool = field(default=True, init=False)
     signal: Signal | None = field(default=None, init=False)
     held_until: float = field(default=-inf, init=False)
     service_s: float = field(default=0.0, init=False)
@@ -98,6 +101,7 @@ class EndpointState:
             allowed = self.breaker.cap(self.native.floor, self.ceiling, now)
             self._ramping = allowed < self.ceiling
             limit = min(limit, allowed)
+        self.calm = usable and self._closed and not self._ramping
         if usable is self.usable and limit == self.limit:
             return False
         self.usable, self.limit = usable, limit
@@ -124,21 +128,23 @@ class EndpointState:
         decision = self.law.on_timing(
             timing, started_at=started_at, inflight=self.inflight, now=now
         )
-        self._limit_moved(decision, now)
+        if decision is not None:
+            self._limit_moved(decision, now)
 
     def ended(self, ending: Ending, started_at: float, pass_: Pass, now: float) -> None:
         """Fold in how a request ended; call it while its slot still counts as taken."""
         for timing in ending.timings:
             self.read(timing, started_at, now)
-        decision = self.law.on_end(
-            ending.outcome, started_at=started_at, inflight=self.inflight, now=now
-        )
-        self._limit_moved(decision, now)
-        if ending.outcome is _OK:
+        outcome = ending.outcome
+        decision = self.law.on_end(outcome, started_at=started_at, inflight=self.inflight, now=now)
+        if decision is not None:
+            self._limit_moved(decision, now)
+        if outcome is _OK:
             self._served(now - started_at)
         if ending.retry_after_s:
             self.held_until = max(self.held_until, now + ending.retry_after_s)
-        change = self.breaker.end(pass_, ending.outcome, now)
+            self.calm = False
+        change = self.breaker.end(pass_, outcome, now)
         if change is not None:
             self._breaker_moved(change, now)
 
@@ -148,12 +154,17 @@ class EndpointState:
             self.signal = signal
         elif self.signal is not None and now - self.signal.at >= _STALE_S:
             self.signal = None  # not knowing never stops traffic
-        self._limit_moved(self.law.on_signal(signal, now=now), now)
+        self.calm = False
+        decision = self.law.on_signal(signal, now=now)
+        if decision is not None:
+            self._limit_moved(decision, now)
 
     def resize(self, floor: int, ceiling: int, now: float) -> None:
         """Move the bounds of its limit."""
         self.ceiling = ceiling
-        self._limit_moved(self.law.resize(floor=floor, ceiling=ceiling), now)
+        decision = self.law.resize(floor=floor, ceiling=ceiling)
+        if decision is not None:
+            self._limit_moved(decision, now)
 
     def _served(self, held_s: float) -> None:
         if self.service_s:
@@ -164,10 +175,13 @@ class EndpointState:
     def _breaker_moved(self, change: Change, now: float) -> None:
         self.observer.breaker_changed(self.endpoint, change, now)
         self._closed = change.after is _CLOSED
+        self.calm = False
         if self._closed:  # after an outage, the limit begins again at the floor
             self._ramping = True
-            self._limit_moved(self.law.restart(now=now), now)
+            decision = self.law.restart(now=now)
+            if decision is not None:
+                self._limit_moved(decision, now)
 
-    def _limit_moved(self, decision: Decision | None, now: float) -> None:
-        if decision is not None:
-            self.observer.limit_changed(self.endpoint, decision, now)
+    def _limit_moved(self, decision: Decision, now: float) -> None:
+        self.calm = False
+        self.observer.limit_changed(self.endpoint, decision, now)

@@ -1,12 +1,14 @@
 """Plain values that travel through the core.
 
 Times are seconds on one monotonic clock that the caller chooses; the core never reads a clock.
+What is made for every request is a named tuple, or not frozen: freezing costs more than the rest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class ServiceClass(StrEnum):
@@ -109,8 +111,7 @@ class TimingKind(StrEnum):
     WORK = "work"  # a whole request; size: input tokens (or characters / 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """One latency reading and the size that it is judged against."""
 
     kind: TimingKind
@@ -118,8 +119,7 @@ class Timing:
     size: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """How one admitted request ended.
 
     Args:

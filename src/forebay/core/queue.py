@@ -68,6 +68,8 @@ class Queue:
         self.size_bytes += ticket.size_bytes
         if self.head is None:
             self.head = ticket
+            for member in self.members:
+                member.room.waiting += 1
 
     def leave(self, ticket: Ticket) -> None:
         """Take `ticket` out, from wherever it stands."""
@@ -75,3 +77,6 @@ class Queue:
         self.size_bytes -= ticket.size_bytes
         if ticket is self.head:
             self.head = next(iter(self._tickets), None)
+            if self.head is None:
+                for member in self.members:
+                    member.room.waiting -= 1

@@ -43,6 +43,7 @@ class Room:
     max_overtakes: int
     members: list[Member] = field(default_factory=list)
     inflight: int = 0
+    waiting: int = 0  # members that have something waiting; kept by their queues
     # Members that have something waiting. A key may be out of date, but only too low.
     interactive: Line = field(default_factory=list)
     best_effort: Line = field(default_factory=list)
@@ -129,11 +130,11 @@ class Room:
 
     def take(self, member: Member, weight: int) -> None:
         """Account for a start."""
-        turn = self.turn
+        on_turn = self._starving and self.turn is member
         member.inflight += weight
         self.inflight += weight
         self._grants += 1
-        if turn is member:
+        if on_turn:
             self._turned_at = self._grants
         # Best-effort members divide what is above their floors in proportion to these, by
         # start-time fair queueing. A floor is their due, and costs nothing.
@@ -178,9 +179,12 @@ class Room:
         if member.interactive:
             heappush(self.interactive, (self.key(member), member.index, member))
         else:
-            # The time without demand earns no share of what follows.
-            member.virtual_time = max(member.virtual_time, self._virtual_time)
+            self.catch_up(member)
             heappush(self.best_effort, (self.key(member), member.index, member))
+
+    def catch_up(self, member: Member) -> None:
+        """Begin to have demand: the time without it earns no share of what follows."""
+        member.virtual_time = max(member.virtual_time, self._virtual_time)
 
     @staticmethod
     def key(member: Member) -> float:

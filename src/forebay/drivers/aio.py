@@ -29,24 +29,20 @@ _CANCELLED = Ending(Outcome.CANCELLED)
 
 
 class Lease:
-    """A slot that is held until `settle`, which only ever counts once."""
+    """A slot at `endpoint` that is held until `settle`, which only ever counts once."""
 
-    __slots__ = ("_limiter", "grant", "queued_s", "settled")
+    __slots__ = ("_limiter", "endpoint", "grant", "queued_s", "settled")
 
     def __init__(self, limiter: AsyncLimiter, grant: Grant) -> None:
         self._limiter = limiter
         self.grant = grant
+        self.endpoint: Endpoint = grant.endpoint
         self.queued_s = grant.at - grant.ticket.asked_at
         self.settled = False
 
     def __repr__(self) -> str:
         state = "settled" if self.settled else "held"
         return f"<Lease of {self.endpoint.id} {state}>"
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where to send the request."""
-        return self.grant.endpoint
 
     @property
     def is_probe(self) -> bool:
@@ -185,6 +181,8 @@ class AsyncLimiter:
             self._carry_out(self.admission.cancel(ticket, self._loop.time()))
 
     def _carry_out(self, verdicts: list[Verdict]) -> None:
+        if not verdicts and not self._waiters:  # nearly always, when not busy
+            return
         # A list that grows: giving one slot back may grant the next. Many waiters may have been
         # cancelled at once, so this must not recurse.
         todo = deque(verdicts)
