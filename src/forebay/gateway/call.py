@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
 
     from forebay.adapters.telemetry.metrics import Metrics
     from forebay.config.settings import TimeoutSettings
@@ -28,7 +28,7 @@ class Call:
         id_was_sent: the client chose `request_id`, so it gets that one back.
         deadline: when it must have been answered, on `clock`.
         deadline_is_default: the client set no time of its own.
-        clock: of the loop, seconds.
+        loop: the running one; its clock is the only clock.
         settings: time-outs.
         metrics: counts it.
     """
@@ -41,6 +41,7 @@ class Call:
         "id_was_sent",
         "keepalive",
         "look",
+        "loop",
         "method",
         "metrics",
         "request",
@@ -60,7 +61,7 @@ class Call:
         id_was_sent: bool,
         deadline: float,
         deadline_is_default: bool,
-        clock: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
         settings: TimeoutSettings,
         metrics: Metrics,
     ) -> None:
@@ -76,7 +77,8 @@ class Call:
         self.settings = settings
         self.metrics = metrics
         self.keepalive: KeepAlive | None = None
-        self.clock = clock
+        self.loop = loop
+        self.clock = loop.time
 
     def part(self, body: bytes, responder: Responder) -> Call:
         """A part of this request: with another body, and `responder` to take the answer."""
@@ -89,7 +91,7 @@ class Call:
             id_was_sent=self.id_was_sent,
             deadline=self.deadline,
             deadline_is_default=self.deadline_is_default,
-            clock=self.clock,
+            loop=self.loop,
             settings=self.settings,
             metrics=self.metrics,
         )

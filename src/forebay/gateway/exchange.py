@@ -16,6 +16,8 @@ from forebay.core.model import Ending, Outcome, Timing, TimingKind
 from forebay.errors import PoolExhausted, UpstreamError
 from forebay.gateway import failure, headers, tap
 from forebay.gateway.failure import Failed
+from forebay.gateway.message import DONE
+from forebay.gateway.silence import Silence
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -120,19 +122,34 @@ class Exchange:
             await responder.start(response.status, self._headers_to_client())
         for piece in held:
             await responder.write(piece)
-        clock, read, write, see = call.clock, response.read, responder.write, stream.see
-        silence_s, deadline = call.settings.between_chunks_s, call.deadline
-        heard_at = clock()
-        while piece := await read(min(heard_at + silence_s, deadline) - clock()):
-            speaks = see(piece)
-            await write(piece)
-            if speaks:
-                heard_at = clock()  # after the write: the client's slowness is not the endpoint's
+        await self._relay_pieces(response)
         if stream.unfinished():
             raise failure.broken(self.target, "ended its stream in the middle of a text")
         await responder.end()
         outcome = stream_error(stream.end)
         return Ending(_OK, stream.timings()) if outcome is None else Ending(outcome)
+
+    async def _relay_pieces(self, response: Response) -> None:
+        """The hot loop: a hundred thousand turns a minute on a busy gateway."""
+        call = self.call
+        read, write, see = response.read, call.responder.write, self.tap.see
+        silence = Silence(
+            call.loop,
+            response,
+            self.tap,
+            most_s=call.settings.between_chunks_s,
+            deadline=call.deadline,
+        )
+        try:
+            while piece := await read():
+                see(piece)
+                sent = write(piece)
+                if sent is not DONE:
+                    silence.pause()
+                    await sent
+                    silence.resume()
+        finally:
+            silence.stop()
 
     async def _until_first_event(self, response: Response) -> list[bytes]:
         """Hold the stream's pieces until its first event; see that it is not an error."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Generator, Sequence
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -35,8 +35,19 @@ class Request:
         self.fields = dict(reversed(self.headers))
 
 
+class _Done:
+    """Awaiting it takes no time."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield  # makes this a generator
+
+
+DONE = _Done()
+
+
 class Responder(Protocol):
-    """Answers one request. A write returns when the client has room for more.
+    """Answers one request. A write is done when the client has room for more; `DONE` says at once.
 
     Attributes:
         started: whether a status has been sent, so that another one is not possible any more.

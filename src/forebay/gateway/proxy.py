@@ -147,7 +147,7 @@ class Proxy:
             id_was_sent=id_was_sent,
             deadline=self._loop.time() + (default_s if timeout_s is None else timeout_s),
             deadline_is_default=timeout_s is None,
-            clock=self._loop.time,
+            loop=self._loop,
             settings=self._settings.timeouts,
             metrics=self._deployment.metrics,
         )

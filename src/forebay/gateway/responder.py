@@ -12,8 +12,10 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from forebay.gateway.message import DONE
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -152,17 +154,6 @@ class Responder:
         if not cycle.keep_alive:
             self._transport.close()
         cycle.on_response()
-
-
-class _Done:
-    """Awaiting it takes no time."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        return
-        yield  # makes this a generator
-
-
-DONE = _Done()
 
 
 class Date:

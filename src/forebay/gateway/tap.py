@@ -64,18 +64,16 @@ class StreamTap:
         self.events = beginning.count(b"data:")
         self._pieces.append(beginning)
 
-    def see(self, piece: bytes) -> bool:
-        """A further piece of the stream; whether it says anything, as comments do not."""
+    def see(self, piece: bytes) -> None:
+        """A further piece of the stream."""
         count = piece.count(b"data:")
         pieces = self._pieces
         pieces.append(piece)
         if len(pieces) > _MOST_PIECES:
             del pieces[:-_FEWEST_PIECES]
-        if not count and piece.lstrip()[:1] in _SAYS_NOTHING:
-            return False
-        self.events += count
-        self.last_at = self.clock()
-        return True
+        if count or piece.lstrip()[:1] not in _SAYS_NOTHING:
+            self.events += count
+            self.last_at = self.clock()
 
     def unfinished(self) -> bool:
         """Whether tokens were streamed, and the end is not where an answer ends."""

@@ -147,6 +147,11 @@ class Connection(asyncio.Protocol):
             self._resume_reading()
         return True
 
+    def time_out(self, after_s: float) -> None:
+        """Fail as one that did not go on in time."""
+        self._timeout_s = after_s
+        self._on_deadline()
+
     def close(self) -> None:
         """Give up whatever is under way, and hang up."""
         self._fail("given up on this side")

@@ -79,6 +79,15 @@ class Response:
                 raise
         return connection.take_piece()
 
+    def time_out(self, after_s: float) -> None:
+        """Fail with `UpstreamTimeout`, after what has arrived; for callers with their own timers.
+
+        Args:
+            after_s: how long nothing had come, for the message.
+        """
+        if self._connection is not None:
+            self._connection.time_out(after_s)
+
     def abort(self) -> None:
         """Have no more of it: a complete response's connection is kept, another one's closed."""
         self._settle()
