@@ -1,8 +1,8 @@
 """Chat under an embedding storm, on the emulated GPU behind real HTTP, without Forebay and with it.
 
 Rounds of four phases are interleaved: chat alone, the storm alone, both straight at the engines,
-both through Forebay. Chat is light: one person, who thinks between questions. Percentiles are exact,
-over all rounds.
+both through Forebay. Chat is light: one person, who thinks between questions. Percentiles are
+exact, over all rounds.
 
     python -m bench.protection [--rounds 4] [--seconds 15]
 """

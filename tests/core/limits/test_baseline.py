@@ -88,6 +88,16 @@ def test_time_that_grows_with_size_is_expected_at_any_size() -> None:
     assert worst < log2(1.1)
 
 
+def test_new_sizes_to_either_side_of_a_known_one_tell_how_time_grows() -> None:
+    endpoint = Endpoint()
+    endpoint.read(0.090, 90.0, times=16)
+    for _ in range(32):
+        for size in (81.0, 100.0):
+            endpoint.read(size / 1000, size)
+    for size in (82.0, 90.0, 99.0):
+        assert endpoint.ratio(size / 1000, size) == pytest.approx(1.0, abs=0.05)
+
+
 def test_a_size_learned_while_others_are_slow_is_not_taken_for_slow_itself() -> None:
     endpoint = learned()
     endpoint.read(0.3, 1.0, times=100)  # three times its baseline

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from forebay.core.limits.fixed import Fixed
 from forebay.core.limits.gradient_aimd import GradientAimd
+from forebay.core.limits.protocol import Limit  # noqa: TC001 - laws are held to it
 from forebay.core.model import Decision, EngineState, Outcome, Signal, Timing, TimingKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.core.limits.protocol import Limit
-
-LAWS = [Fixed, GradientAimd]
+LAWS: list[type[Limit]] = [Fixed, GradientAimd]
 ADAPTIVE = [GradientAimd]
 
 times = st.one_of(
