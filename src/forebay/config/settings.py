@@ -43,7 +43,7 @@ class TimeoutSettings(Section):
     first_byte_s: Seconds = 600.0
     """From sending a request to the first byte of its answer."""
     between_chunks_s: Seconds = 120.0
-    """Silence inside an answer."""
+    """Silence inside an answer, and of a client that sends its request or takes its answer."""
     probe_s: Seconds = 15.0
     """A breaker's probe of an endpoint that was away."""
 
@@ -78,7 +78,7 @@ class ForebaySettings(Section):
     limit: dict[str, Any] = {"law": "fixed"}
     """The limit law: its name, or an object with `law` and the settings of that law."""
     max_overtakes: Natural = 8
-    """Lighter requests that may pass a heavy one at the head of its queue."""
+    """How many others may start before a model that waits with nothing running is next."""
     queue: QueueSettings = QueueSettings()
     timeouts: TimeoutSettings = TimeoutSettings()
     breaker: BreakerSettings = BreakerSettings()
