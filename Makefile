@@ -30,7 +30,7 @@ layers: $(SETUP)
 	.venv/bin/lint-imports
 
 docs: $(SETUP)
-	$(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 coverage: $(SETUP)
 	$(PY) -m pytest -q tests/core --cov=forebay.core --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered
