@@ -189,7 +189,8 @@ class Admission:
             or not room.fits(member, 1)
         ):
             return None
-        room.catch_up(member)
+        if not member.interactive:
+            room.catch_up(member)
         return self._start(member, ticket, 1, now)
 
     def _revisit(self, state: EndpointState, now: float) -> list[Verdict]:
@@ -240,8 +241,9 @@ class Admission:
             member.room.enlist(member.sibling)
         if len(members) > 1:
             members = sorted(members, key=_load, reverse=True)
-        for member in members:
-            self._dirty[member.room] = None  # the last in is settled first: where most is free
+        for member in members:  # the last in is settled first: where most is free
+            self._dirty.pop(member.room, None)
+            self._dirty[member.room] = None
 
     def _leave(self, queue: Queue, ticket: Ticket) -> None:
         was_head = ticket is queue.head

@@ -183,7 +183,7 @@ class Room:
             heappush(self.best_effort, (self.key(member), member.index, member))
 
     def catch_up(self, member: Member) -> None:
-        """Begin to have demand: the time without it earns no share of what follows."""
+        """Begin a best-effort demand: the time without one earns no share of what follows."""
         member.virtual_time = max(member.virtual_time, self._virtual_time)
 
     @staticmethod
