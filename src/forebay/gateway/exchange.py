@@ -177,7 +177,7 @@ class Exchange:
     async def _relay_plain(self, response: Response) -> Ending:
         call = self.call
         first = await response.read(self._first_byte_s())
-        if tap.is_html(first):
+        if not first.startswith(b"{") and tap.is_html(first):
             raise self._html(response.status)
         outcome = tap.error_alone(first[:_HELD_BYTES])
         if outcome is not None:
@@ -215,9 +215,9 @@ class Exchange:
             await write(piece)
             piece = await read(self._between_s())
         arrived_at = call.clock()  # from here on only the client is waited for
-        while following := await read():
+        while not response.exhausted:
             await write(piece)
-            piece = following
+            piece = await read()
         await call.responder.end(piece)
         return arrived_at, piece
 

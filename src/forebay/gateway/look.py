@@ -47,29 +47,33 @@ class Look(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(Look)
 
 
-def look_at(request: Request) -> Look:
+def look_at(request: Request, body: bytes) -> Look:
     """Read what matters from a request's body, form or query.
+
+    Args:
+        request: as it came.
+        body: its body, decoded.
 
     Raises:
         Refused: the body is not what it claims to be.
     """
-    if request.body:
-        kind = request.fields.get(b"content-type") or b""
-        if kind.lower().startswith(b"multipart/"):
-            return _look_at_form(request.body, kind)
-        return _look_at_json(request.body)
-    return Look(model=_from_query(request.query))
+    if not body:
+        return Look(model=_from_query(request.query))
+    kind = request.fields.get(b"content-type", b"")
+    if kind[:10].lower() == b"multipart/":
+        return _look_at_form(body, kind)
+    return _look_at_json(body)
 
 
-def decoded(request: Request, limit: int) -> bytes | None:
-    """The body with its gzip undone; None when it has none.
+def decoded(request: Request, limit: int) -> bytes:
+    """The body with its gzip undone, if it has any.
 
     Raises:
         Refused: broken gzip, more than `limit` bytes, or another encoding.
     """
     encoding = request.fields.get(b"content-encoding")
     if encoding is None or encoding.strip().lower() in {b"", b"identity"}:
-        return None
+        return request.body
     if encoding.strip().lower() not in {b"gzip", b"x-gzip"}:
         raise Refused(
             415,

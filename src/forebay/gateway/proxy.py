@@ -129,13 +129,7 @@ class Proxy:
         self, request: Request, responder: Responder, request_id: bytes, *, id_was_sent: bool
     ) -> Call:
         body = decoded(request, self._settings.body_limit_bytes)
-        if body is not None:
-            original, request.body = request.body, body
-            look = look_at(request)
-            request.body = original
-        else:
-            look, body = look_at(request), request.body
-        look = self._named(look)
+        look = self._named(look_at(request, body))
         timeout_s = self._timeout_s(request)
         default_s = self._settings.timeouts.request_s
         return Call(

@@ -80,14 +80,14 @@ class StreamTap:
         end = self.end
         return _FINISHED.search(end) is None and _TOKENS.search(end) is not None
 
-    def tokens(self) -> tuple[int | None, int]:
-        """Prompt tokens, if the stream told; tokens sent: as told, else one for each event."""
-        prompt, completion = usage(self.end)
-        return prompt, self.events if completion is None else completion
+    @property
+    def tokens(self) -> int:
+        """Tokens sent: as the stream told, else one for each event."""
+        return told(_COMPLETION, self.end) or self.events
 
     def timings(self) -> tuple[Timing, ...]:
         """The time for each token after the first; none for an answer too short to tell."""
-        _, tokens = self.tokens()
+        tokens = self.tokens
         if tokens <= _FEWEST_GAPS or self.last_at <= self.first_at:
             return ()
         return (Timing(_OUTPUT_TOKEN, (self.last_at - self.first_at) / (tokens - 1), 1),)
@@ -112,13 +112,11 @@ def error_alone(body: bytes) -> Outcome | None:
     return None if b'"object"' in body else stream_error(body)
 
 
-def usage(body: bytes) -> tuple[int | None, int | None]:
-    """Prompt and completion tokens that a body tells of, where it does so last."""
-    start = body.rfind(b'"usage"')
-    if start < 0:
-        return None, None
-    prompt, completion = _PROMPT.search(body, start), _COMPLETION.search(body, start)
-    return (int(prompt[1]) if prompt else None, int(completion[1]) if completion else None)
+def told(count: re.Pattern[bytes], body: bytes) -> int | None:
+    """A count in a body's usage, where that stands in it last."""
+    usage_at = body.rfind(b'"usage"')
+    found = count.search(body, usage_at) if usage_at >= 0 else None
+    return int(found[1]) if found else None
 
 
 def work(seconds: float, first: bytes, last: bytes, request_bytes: int) -> Timing:
@@ -130,9 +128,8 @@ def work(seconds: float, first: bytes, last: bytes, request_bytes: int) -> Timin
         last: its last piece.
         request_bytes: size of the request's body, where the answer tells no usage.
     """
-    prompt, completion = usage(last[-_LOOK_BYTES:])
-    if prompt is None:
-        prompt, completion = usage(first[:_LOOK_BYTES])
-    if completion:
-        return Timing(_WORK, seconds, completion)
-    return Timing(_WORK, seconds, prompt or max(1.0, request_bytes / 4))
+    usage = last[-_LOOK_BYTES:]
+    if b'"usage"' not in usage:
+        usage = first[:_LOOK_BYTES]
+    size = told(_COMPLETION, usage) or told(_PROMPT, usage) or max(1.0, request_bytes / 4)
+    return Timing(_WORK, seconds, size)

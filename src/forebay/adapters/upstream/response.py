@@ -46,6 +46,14 @@ class Response:
         connection = self._connection
         return self._complete if connection is None else connection.parser.phase is DONE
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether all of it has arrived and been read."""
+        connection = self._connection
+        if connection is None:
+            return self._complete
+        return connection.parser.phase is DONE and not connection.parser.pieces
+
     async def read(self, timeout_s: float | None = None) -> bytes:
         """Return the next piece of the body, ``b""`` at its clean end.
 
