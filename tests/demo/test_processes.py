@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.demo.processes import ChildProcess, ProcessFailed
+from forebay.demo.processes import ChildProcess, Processes, ProcessFailed
 
 SERVER = "import http.server as h; s = h.HTTPServer(('127.0.0.1', 0), h.SimpleHTTPRequestHandler)"
 SERVE = f"{SERVER}; print('port', s.server_port, flush=True); s.serve_forever()"
@@ -90,3 +90,17 @@ def test_it_ends_when_the_one_who_started_it_is_killed(tmp_path: Path) -> None:
         child = os.pidfd_open(int(parent.stdout.readline()))
         parent.kill()
     assert ends(child)
+
+
+def test_of_several_each_has_its_log_and_a_dead_one_is_told(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        sleeper = processes.start("sleeper", [sys.executable, "-c", SLEEP])
+        sleeper.await_line("(up)")
+        processes.check()
+        doomed = processes.start("doomed", [sys.executable, "-c", "print('out of luck')"])
+        with pytest.raises(ProcessFailed, match=r"doomed .*\n +out of luck"):
+            doomed.await_line("(up)")
+        with pytest.raises(ProcessFailed, match="doomed"):
+            processes.check()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["doomed.log", "sleeper.log"]
+    assert not exists(sleeper.pid)

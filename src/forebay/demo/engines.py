@@ -1,4 +1,4 @@
-"""The two engines of the demonstration, started together on loopback."""
+"""The two engines of the demonstration, on loopback."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forebay.demo.models import chat_model, embedding_model
-from forebay.demo.processes import ChildProcess
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
     from pathlib import Path
 
+    from forebay.demo.processes import Processes
+
 _SLOTS = 8
+_CPUS = 2  # the same two for both engines: less than their threads could use
 # Threads that wait for each other sleep instead of spinning: the other engine needs the core.
 _ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 
@@ -36,30 +37,29 @@ class Engine:
         return f"{self.root}/v1"
 
 
-def start_chat_engine(stack: ExitStack, folder: Path) -> Engine:
-    """Serve the tiny chat model with one thread until `stack` closes; its log goes to `folder`.
+def start_chat_engine(processes: Processes) -> Engine:
+    """Serve the tiny chat model, with one thread.
 
     Raises:
         DemoNotInstalled: a package that it needs is missing.
         ProcessFailed: the server did not come up.
     """
-    options = ["--model", str(chat_model()), "--alias", "tiny", "--threads", "1"]
-    return _start(stack, folder, "tiny", options)
+    return _start(processes, "tiny", chat_model(), "--threads", "1")
 
 
-def start_embedding_engine(stack: ExitStack, folder: Path) -> Engine:
-    """Serve MiniLM with two threads until `stack` closes; its log goes to `folder`.
+def start_embedding_engine(processes: Processes) -> Engine:
+    """Serve MiniLM, with two threads.
 
     Raises:
         DemoNotInstalled: a package that it needs is missing.
         ProcessFailed: the server did not come up.
     """
-    options = ["--model", str(embedding_model()), "--alias", "minilm", "--threads", "2"]
-    return _start(stack, folder, "minilm", [*options, "--embeddings", "--slot-context", "512"])
+    options = ("--threads", "2", "--embeddings", "--slot-context", "512")
+    return _start(processes, "minilm", embedding_model(), *options)
 
 
-def _start(stack: ExitStack, folder: Path, model: str, options: list[str]) -> Engine:
-    command = [sys.executable, "-m", "forebay.demo.llama_server", "--slots", str(_SLOTS), *options]
-    log = folder / f"{model}.log"
-    process = stack.enter_context(ChildProcess(model, command, log, _ENVIRONMENT))
+def _start(processes: Processes, model: str, file: Path, *options: str) -> Engine:
+    command = [sys.executable, "-m", "forebay.demo.llama_server", "--alias", model]
+    command += ["--model", str(file), "--slots", str(_SLOTS), "--cpus", str(_CPUS), *options]
+    process = processes.start(model, command, _ENVIRONMENT)
     return Engine(process.await_line(r"listening on (\S+)"), model)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from forebay.demo.processes import ChildProcess
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
     from pathlib import Path
+
+    from forebay.demo.processes import Processes
 
 _LOOPBACK = "127.0.0.1"
 
@@ -24,11 +24,13 @@ class Gateway:
         url: where it listens, e.g. ``http://127.0.0.1:8080``.
         pid: its process id.
         log: the file that gets everything it prints.
+        config: the file that it runs on.
     """
 
     url: str
     pid: int
     log: Path
+    config: Path
 
     @property
     def base_url(self) -> str:
@@ -36,19 +38,26 @@ class Gateway:
         return f"{self.url}/v1"
 
 
-def start_gateway(stack: ExitStack, config: Path, log: Path) -> Gateway:
-    """Start it on a free port of loopback and wait until it is ready; it ends with `stack`.
+def start_gateway(processes: Processes, config: dict[str, Any], name: str = "gateway") -> Gateway:
+    """Start it on a free port of loopback and wait until it is ready.
+
+    Args:
+        processes: where it is started; its configuration file lies in their folder.
+        config: its configuration.
+        name: of the process and its files.
 
     Raises:
         ProcessFailed: it did not come up.
     """
+    file = processes.folder / f"{name}.json"
+    file.write_text(json.dumps(config, indent=2), "utf-8")
     port = _free_port()
-    command = [sys.executable, "-m", "forebay", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "forebay", "serve", "--config", str(file)]
     command += ["--host", _LOOPBACK, "--port", str(port)]
-    process = stack.enter_context(ChildProcess("gateway", command, log))
+    process = processes.start(name, command)
     url = f"http://{_LOOPBACK}:{port}"
     process.await_ok(f"{url}/readyz")
-    return Gateway(url, process.pid, log)
+    return Gateway(url, process.pid, process.log, file)
 
 
 def _free_port() -> int:

@@ -6,7 +6,9 @@ Prints `listening on http://127.0.0.1:PORT` once it serves. Metrics, slots and p
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import sys
 
 import xllamacpp
 
@@ -14,6 +16,8 @@ import xllamacpp
 def main() -> None:
     """Serve until SIGTERM or SIGINT."""
     options = _parser().parse_args()
+    if options.cpus is not None and sys.platform == "linux":
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cpus])
     stop = {signal.SIGTERM, signal.SIGINT}
     # Blocked before the server's threads exist, so that they inherit it and `sigwait` gets them.
     signal.pthread_sigmask(signal.SIG_BLOCK, stop)
@@ -32,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=int, default=8, help="requests computed at once")
     parser.add_argument("--slot-context", type=int, default=1024, help="tokens a slot holds")
     parser.add_argument("--threads", type=int, default=1, help="threads that compute")
+    parser.add_argument("--cpus", type=int, help="keep to the first so many; default: no limit")
     parser.add_argument("--embeddings", action="store_true", help="serve mean-pooled embeddings")
     return parser
 

@@ -113,8 +113,8 @@ async def run_phase(
     # closes. Both ways are measured alike.
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:
-        crowd = _Crowd(phase, workload, rng, Client(session, phase.target))
-        return await crowd.run(warm_up_s, measure_s)
+        load = _Load(phase, workload, rng, Client(session, phase.target))
+        return await load.run(warm_up_s, measure_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +131,14 @@ class _Done:
 
 
 @dataclass(slots=True)
-class _Crowd:
-    """Everybody who asks during one phase."""
+class _Load:
+    """One phase while it runs: the person and the workers, and what came of them."""
 
     phase: Phase
     workload: Workload
     rng: random.Random
     client: Client
-    going_home: bool = False
+    stopping: bool = False
     failures: list[RequestFailed] = field(default_factory=list)
 
     async def run(self, warm_up_s: float, measure_s: float) -> PhaseResult:
@@ -154,7 +154,7 @@ class _Crowd:
             started_at = time.monotonic()
             answers = await self._chat(measure_s)
             ended_at = time.monotonic()
-            self.going_home = True
+            self.stopping = True
 
         self._check_all_answered(answers, bulk, embeddings)
         measured_s = ended_at - started_at
@@ -181,8 +181,8 @@ class _Crowd:
         return answers
 
     async def _work(self, request: Callable[[], Awaitable[int]], done: list[_Done]) -> None:
-        """One request after the other, until everybody goes home."""
-        while not self.going_home:
+        """One request after the other, until the phase ends."""
+        while not self.stopping:
             started_at = time.monotonic()
             try:
                 units = await request()

@@ -146,6 +146,48 @@ class ChildProcess:
         )
 
 
+class Processes:
+    """Child processes that end together, last started first.
+
+    Args:
+        folder: gets a log for each, and whatever else they need.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._running: list[ChildProcess] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with contextlib.ExitStack() as stack:
+            for process in self._running:
+                stack.callback(process.stop)
+
+    def start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> ChildProcess:
+        """Start a command; see `ChildProcess`."""
+        process = ChildProcess(name, command, self.folder / f"{name}.log", environment)
+        self._running.append(process)
+        return process
+
+    def check(self) -> None:
+        """Make sure that all of them run.
+
+        Raises:
+            ProcessFailed: one has ended.
+        """
+        for process in self._running:
+            process.check()
+
+
 def _answers_ok(url: str) -> bool:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=1.0)

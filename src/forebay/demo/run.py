@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import tempfile
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from forebay.demo.measure import Schedule, measure
-from forebay.demo.site import running_site
+from forebay.demo.processes import Processes
+from forebay.demo.site import start_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     from forebay.demo.report import Report
     from forebay.demo.site import Site
+
+_BUSY_LOAD = 1.0  # processes that wanted to run, on average of the last minute
 
 
 def run_demo(
@@ -43,14 +47,23 @@ def run_demo(
 
     Raises:
         DemoNotInstalled: a package that the real engines need is missing.
-        ProcessFailed: something did not come up.
+        ProcessFailed: something did not come up, or died.
         LoadFailed: the engines or the gateway did not answer.
     """
-    with _exiting_on_sigterm(), ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-demo-"))
+    with (
+        _exiting_on_sigterm(),
+        tempfile.TemporaryDirectory(prefix="forebay-demo-") as folder,
+        Processes(Path(folder)) as processes,
+    ):
+        if os.getloadavg()[0] > _BUSY_LOAD:
+            console.print("This machine is busy with other things: expect noise in the figures.")
         with console.status("Starting two engines, and Forebay before them"):
-            site = stack.enter_context(running_site(Path(folder), emulated=emulated))
-        show(_measure(site, schedule, console))
+            site = start_site(processes, emulated=emulated)
+        try:
+            report = _measure(site, schedule, console)
+        finally:
+            processes.check()  # says why, if one of them has died
+        show(report)
         if keep:
             _stay(site, console)
 
@@ -80,7 +93,7 @@ def _stay(site: Site, console: Console) -> None:
         f"  its metrics    {site.gateway.url}/metrics\n"
         f"  chat engine    {engines.chat_url}\n"
         f"  embeddings     {engines.embedding_url}\n"
-        f"  configuration  {site.config}",
+        f"  configuration  {site.gateway.config}",
         highlight=False,
     )
     with suppress(KeyboardInterrupt):

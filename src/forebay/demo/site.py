@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,9 @@ from forebay.demo.asking import Target
 from forebay.demo.engines import start_chat_engine, start_embedding_engine
 from forebay.demo.gateway import Gateway, start_gateway
 from forebay.demo.load import Workload
-from forebay.demo.processes import ChildProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from forebay.demo.processes import Processes
 
 _GROUP = "demo"
 
@@ -71,27 +68,27 @@ def _entry(model: str, base_url: str, role: str, slots: Slots) -> dict[str, Any]
     }
 
 
-def start_real_host(stack: ExitStack, folder: Path) -> Host:
-    """Start llama.cpp with a chat model and with MiniLM, on this machine's cores.
+def start_real_host(processes: Processes) -> Host:
+    """Start llama.cpp with a chat model and with MiniLM, on the same two cores.
 
     Raises:
         DemoNotInstalled: a package that they need is missing.
         ProcessFailed: one did not come up.
     """
-    chat = start_chat_engine(stack, folder)
-    embedding = start_embedding_engine(stack, folder)
+    chat = start_chat_engine(processes)
+    embedding = start_embedding_engine(processes)
     engines = Target(chat.base_url, embedding.base_url, chat.model, embedding.model)
     return Host(engines, Workload(), budget=3, chat=Slots(1, 8), embedding=Slots(1, 1))
 
 
-def start_emulated_host(stack: ExitStack, folder: Path) -> Host:
+def start_emulated_host(processes: Processes) -> Host:
     """Start the emulator: one GPU of a data centre, as far as its timing goes.
 
     Raises:
         ProcessFailed: it did not come up.
     """
     command = [sys.executable, "-m", "forebay", "emulate", "--json", "--port", "0"]
-    process = stack.enter_context(ChildProcess("emulator", command, folder / "emulator.log"))
+    process = processes.start("emulator", command)
     urls = json.loads(process.await_line(r"(\{.*\})"))
     engines = Target(urls["chat_url"], urls["embed_url"], urls["chat_model"], urls["embed_model"])
     workload = Workload(
@@ -111,12 +108,10 @@ class Site:
     Args:
         host: the engines.
         gateway: Forebay before them.
-        config: the file that Forebay runs on.
     """
 
     host: Host
     gateway: Gateway
-    config: Path
 
     @property
     def governed(self) -> Target:
@@ -125,22 +120,16 @@ class Site:
         return Target(base_url, base_url, engines.chat_model, engines.embedding_model)
 
 
-@contextmanager
-def running_site(folder: Path, *, emulated: bool) -> Iterator[Site]:
-    """Start engines and gateway; all of them end with the block.
+def start_site(processes: Processes, *, emulated: bool) -> Site:
+    """Start engines, and the gateway before them.
 
     Args:
-        folder: gets the logs and the configuration.
+        processes: where they are started.
         emulated: emulate a GPU instead of running real engines.
 
     Raises:
         DemoNotInstalled: a package that the real engines need is missing.
         ProcessFailed: something did not come up.
     """
-    with ExitStack() as stack:
-        start_host = start_emulated_host if emulated else start_real_host
-        host = start_host(stack, folder)
-        config = folder / "forebay.json"
-        config.write_text(json.dumps(host.gateway_config(), indent=2), "utf-8")
-        gateway = start_gateway(stack, config, folder / "gateway.log")
-        yield Site(host, gateway, config)
+    host = start_emulated_host(processes) if emulated else start_real_host(processes)
+    return Site(host, start_gateway(processes, host.gateway_config()))
