@@ -45,12 +45,13 @@ class Admission:
         states: every endpoint by id.
         queues: by model and class.
         rooms: every room.
+        live: how many grants are out.
     """
 
     states: Mapping[str, EndpointState]
     queues: Mapping[tuple[str, ServiceClass], Queue]
     rooms: Mapping[str, Room]
-    _live: set[Grant] = field(default_factory=set, init=False)
+    live: int = field(default=0, init=False)
     # Endpoints that time alone may change: held, broken or ramping. In a fixed order, like all
     # that is walked through here, so that the same events always bring the same verdicts.
     _changing: dict[EndpointState, None] = field(default_factory=dict, init=False)
@@ -59,11 +60,6 @@ class Admission:
 
     def __repr__(self) -> str:
         return f"<Admission: {self.live} live, {list(self.rooms.values())}>"
-
-    @property
-    def live(self) -> int:
-        """How many grants are out."""
-        return len(self._live)
 
     # -- what a driver tells -------------------------------------------------------------------
 
@@ -119,13 +115,15 @@ class Admission:
         Raises:
             ValueError: this grant has been released before.
         """
-        if grant not in self._live:
+        if not grant.held:
             raise ValueError(f"a slot of {grant.endpoint.id!r} was released twice")
-        self._live.remove(grant)
-        state = grant.member.state
+        grant.held = False
+        self.live -= 1
+        member, weight = grant.member, grant.weight
+        state = member.state
         state.ended(ending, grant.at, grant.pass_, now)
-        state.inflight -= grant.weight
-        grant.member.room.give_back(grant.member, grant.weight)
+        state.inflight -= weight
+        member.room.give_back(member, weight)
         return self._revisit(state, now)
 
     def signal(self, endpoint_id: str, signal: Signal | None, now: float) -> list[Verdict]:
@@ -281,9 +279,8 @@ class Admission:
         state = member.state
         state.inflight += weight
         member.room.take(member, weight)
-        grant = Grant(ticket, member, weight, now, state.breaker.begin(now))
-        self._live.add(grant)
-        return grant
+        self.live += 1
+        return Grant(ticket, member, weight, now, state.breaker.begin(now))
 
     def _flush(self, state: EndpointState, now: float, out: list[Verdict]) -> None:
         """Refuse whoever waits for an endpoint, if neither it nor another one will serve them."""

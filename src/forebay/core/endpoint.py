@@ -140,7 +140,8 @@ class EndpointState:
         if decision is not None:
             self._limit_moved(decision, now)
         if outcome is _OK:
-            self._served(now - started_at)
+            held_s, mean_s = now - started_at, self.service_s
+            self.service_s = mean_s + _SERVICE_TIME_GAIN * (held_s - mean_s) if mean_s else held_s
         if ending.retry_after_s:
             self.held_until = max(self.held_until, now + ending.retry_after_s)
             self.calm = False
@@ -165,12 +166,6 @@ class EndpointState:
         decision = self.law.resize(floor=floor, ceiling=ceiling)
         if decision is not None:
             self._limit_moved(decision, now)
-
-    def _served(self, held_s: float) -> None:
-        if self.service_s:
-            self.service_s += _SERVICE_TIME_GAIN * (held_s - self.service_s)
-        else:
-            self.service_s = held_s
 
     def _breaker_moved(self, change: Change, now: float) -> None:
         self.observer.breaker_changed(self.endpoint, change, now)

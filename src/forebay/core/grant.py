@@ -23,6 +23,7 @@ class Grant:
         weight: the slots that it holds.
         at: when it was given.
         pass_: the breaker's leave; `pass_.probe` tells a half-open probe.
+        held: it has not been released yet.
     """
 
     ticket: Ticket
@@ -30,6 +31,7 @@ class Grant:
     weight: int
     at: float
     pass_: Pass
+    held: bool = True
 
     def __repr__(self) -> str:
         return f"<Grant of {self.weight} on {self.member}>"
