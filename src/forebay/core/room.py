@@ -138,8 +138,8 @@ class Room:
             self._turned_at = self._grants
         # Best-effort members divide what is above their floors in proportion to these, by
         # start-time fair queueing. A floor is their due, and costs nothing.
-        above = min(weight, member.inflight - member.floor)
-        if above > 0 and not member.interactive:
+        if not member.interactive and member.inflight > member.floor:
+            above = min(weight, member.inflight - member.floor)
             self._virtual_time = max(self._virtual_time, member.virtual_time)
             member.virtual_time += above / max(1, member.floor)
         self.refresh(member)
