@@ -26,6 +26,7 @@ class Call:
         body: what goes to the endpoint: as it came, or with gzip undone.
         request_id: names it in logs, here and at the endpoint.
         id_was_sent: the client chose `request_id`, so it gets that one back.
+        asked_at: when it had arrived, on the loop's clock.
         deadline: when it must have been answered, on `clock`.
         deadline_is_default: the client set no time of its own.
         loop: the running one; its clock is the only clock.
@@ -34,6 +35,7 @@ class Call:
     """
 
     __slots__ = (
+        "asked_at",
         "body",
         "clock",
         "deadline",
@@ -59,6 +61,7 @@ class Call:
         body: bytes,
         request_id: bytes,
         id_was_sent: bool,
+        asked_at: float,
         deadline: float,
         deadline_is_default: bool,
         loop: asyncio.AbstractEventLoop,
@@ -72,6 +75,7 @@ class Call:
         self.method = request.method.encode()
         self.request_id = request_id
         self.id_was_sent = id_was_sent
+        self.asked_at = asked_at
         self.deadline = deadline
         self.deadline_is_default = deadline_is_default
         self.settings = settings
@@ -89,6 +93,7 @@ class Call:
             body=body,
             request_id=self.request_id,
             id_was_sent=self.id_was_sent,
+            asked_at=self.asked_at,
             deadline=self.deadline,
             deadline_is_default=self.deadline_is_default,
             loop=self.loop,

@@ -13,7 +13,7 @@ from math import isfinite
 from os import urandom
 from typing import TYPE_CHECKING
 
-from forebay.core.model import Ending, Outcome, ServiceClass
+from forebay.core.model import Ending, Outcome, ServiceClass, Ticket
 from forebay.errors import Rejected
 from forebay.gateway.call import Call
 from forebay.gateway.embeddings import EmbeddingsHandler
@@ -85,9 +85,8 @@ class Proxy:
             call.keepalive = KeepAlive(
                 call.responder, call.own_headers(), self._settings.sse_keepalive_s
             )
-        now = self._loop.time()
-        ticket = deployment.limiter.ticket(
-            model, service_class, timeout_s=call.deadline - now, size_bytes=len(call.body)
+        ticket = Ticket(
+            model, service_class, call.asked_at, call.deadline, size_bytes=len(call.body)
         )
         try:
             lease = await deployment.limiter.slot(ticket)
@@ -132,6 +131,7 @@ class Proxy:
         look = self._named(look_at(request, body))
         timeout_s = self._timeout_s(request)
         default_s = self._settings.timeouts.request_s
+        now = self._loop.time()
         return Call(
             request=request,
             responder=responder,
@@ -139,7 +139,8 @@ class Proxy:
             body=body,
             request_id=request_id,
             id_was_sent=id_was_sent,
-            deadline=self._loop.time() + (default_s if timeout_s is None else timeout_s),
+            asked_at=now,
+            deadline=now + (default_s if timeout_s is None else timeout_s),
             deadline_is_default=timeout_s is None,
             loop=self._loop,
             settings=self._settings.timeouts,
