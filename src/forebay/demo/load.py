@@ -52,7 +52,7 @@ class Workload:
     bulk_prompt_words: int = 16
     bulk_answer_tokens: tuple[int, int] = (96, 160)
     embedding_workers: int = 8
-    embedding_texts: int = 4
+    embedding_texts: int = 6
     embedding_words: int = 115
 
 
