@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from forebay.adapters.engines import registry
 from forebay.config import ForebayConfig, InvalidConfig, plan_from
 
 LAB = """\
@@ -208,7 +209,7 @@ def test_a_setting_that_makes_no_sense_is_refused(keys: dict[str, object], said:
             },
             "metrics_url belongs to each of the endpoints",
         ),
-        ({"engine": "vlm"}, "must be one of 'vllm', 'llamacpp'"),
+        ({"engine": "vlm"}, "must be one of 'infinity', 'llamacpp'"),
         ({"api_key": 5}, "api_key: must be a text"),
         ({"api_key": "a\nb"}, "must be printable ASCII"),
         ({"api_prefix": "https://h/v1"}, "must be a path such as"),
@@ -234,6 +235,12 @@ def test_a_file_without_models_must_not_start() -> None:
 
 def test_editors_may_find_their_schema_in_the_file() -> None:
     config_of('{"$schema": "./s.json", "chat_models": [{"id": "a", "base_url": "http://h"}]}')
+
+
+def test_every_engine_that_is_installed_can_be_named() -> None:
+    for name in registry.names():
+        text = f'{{"chat_models": [{{"id": "a", "base_url": "http://h", "engine": "{name}"}}]}}'
+        assert plan_from(text.encode(), file="f", environ={}).endpoints[0].engine == name
 
 
 def test_engine_names_and_log_levels_know_no_case() -> None:

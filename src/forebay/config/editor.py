@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from forebay.adapters.engines import registry
 from forebay.config import laws
 from forebay.config.schema import ForebayConfig
 
@@ -23,6 +24,10 @@ def json_schema() -> dict[str, Any]:
         law = laws.settings_class(name).model_json_schema(schema_generator=_Generator)
         law["properties"]["law"] = {"const": name}
         choices.append(law)
+    engines = _or_text({"enum": list(registry.names())}, r"\$\{")
+    for section in schema["$defs"].values():
+        if "engine" in section["properties"]:
+            section["properties"]["engine"]["anyOf"][0] = engines
     limit.pop("type")
     limit.pop("additionalProperties", None)
     limit["anyOf"] = choices

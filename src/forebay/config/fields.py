@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
+from forebay.adapters.engines import registry
 from forebay.config import urls
 from forebay.config.problems import looks_like_key
 from forebay.errors import ConfigError
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Kind: TypeAlias = Literal["chat", "embedding", "rerank"]
-Engine: TypeAlias = Literal[
-    "vllm", "llamacpp", "infinity", "tei", "sglang", "ollama", "triton", "lmdeploy", "unknown"
-]
 
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*", re.ASCII)
 
@@ -50,6 +48,14 @@ def _stripped(value: object) -> object:
 
 def _folded(value: object) -> object:
     return value.strip().casefold() if isinstance(value, str) else value
+
+
+def _engine(value: object) -> object:
+    folded = _folded(value)
+    known = registry.names()
+    if folded not in known:
+        raise ValueError(f"must be one of {', '.join(map(repr, known))}")
+    return folded
 
 
 def _text(value: object) -> object:
@@ -124,7 +130,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 Name = Annotated[str, BeforeValidator(_name)]
 Url = Annotated[str, BeforeValidator(_url)]
 ApiPrefix = Annotated[str, BeforeValidator(_api_prefix)]
-EngineName = Annotated[Engine, BeforeValidator(_folded)]
+EngineName = Annotated[str, BeforeValidator(_engine)]
 Secret = Annotated[SecretStr, BeforeValidator(_secret)]
 OptionalSecret = Annotated[SecretStr | None, BeforeValidator(_optional_secret)]
 RoleList = Annotated[

@@ -41,7 +41,7 @@ class FixedSettings(LawSettings):
 
 
 class GradientAimdSettings(LawSettings):
-    """Grow by one while latency is as at rest, shrink by a factor when it is not."""
+    """Grow while latency is as at rest, shrink by a factor when it is not."""
 
     backoff: Fraction = 0.8
     """The factor of one cut."""
