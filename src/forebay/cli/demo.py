@@ -13,7 +13,7 @@ def demo(
     ] = 3,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="Measured time of each storm; chat alone takes half.")
-    ] = 7.0,
+    ] = 6.0,
     emulated: Annotated[
         bool, typer.Option("--emulated", help="Emulate a GPU instead of running real engines.")
     ] = False,
@@ -26,7 +26,7 @@ def demo(
 
     Starts llama.cpp with a tiny chat model and with MiniLM embeddings, sharing this machine's
     cores as two models share a GPU, and Forebay before them. Measures chat alone, beside a storm
-    straight at the engines, and beside the same storm through Forebay. Takes about 80 seconds.
+    straight at the engines, and beside the same storm through Forebay. Takes about 75 seconds.
     """
     # Not at the top: it loads an HTTP client, which no other command needs.
     from forebay.demo.measure import Schedule  # noqa: PLC0415

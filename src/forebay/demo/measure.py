@@ -22,7 +22,7 @@ _SEED = 20
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long everything takes; as it stands, about 80 s in all.
+    """How long everything takes; as it stands, about 75 s in all.
 
     Args:
         rounds: how often the three phases follow each other.
@@ -30,7 +30,7 @@ class Schedule:
     """
 
     rounds: int = 3
-    storm_s: float = 7.0
+    storm_s: float = 6.0
 
     @property
     def alone_s(self) -> float:
