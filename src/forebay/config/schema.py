@@ -43,8 +43,8 @@ class Server(Section):
     api_key: OptionalSecret = None
     """Sent to the server as bearer token; empty: none is sent."""
     engine: EngineName | None = None
-    """infinity, llamacpp, lmdeploy, ollama, sglang, tei, tgi, triton, trtllm, unknown, vllm, or what
-    a plug-in adds. Left out: it is found out."""
+    """infinity, llamacpp, lmdeploy, ollama, sglang, tei, tgi, triton, trtllm, unknown or vllm, or
+    what a plug-in adds. Left out: it is found out."""
     metrics_url: Url | None = Field(default=None, repr=False)
     """Where the engine's metrics are. Left out: `/metrics` of the server's root."""
     api_prefix: ApiPrefix | None = None
