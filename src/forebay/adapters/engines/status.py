@@ -52,10 +52,11 @@ _OVERLOADED = re.compile(
     rb"|reset reason: overflow",
     re.IGNORECASE,
 )
-# Said with 500 by llama.cpp and Ollama, although only this one request is wrong.
-_INPUT_TOO_LARGE = re.compile(
+# Said with 500 by llama.cpp and Ollama, although only this one request is wrong: it is too large, or
+# for another kind of model.
+_REQUEST_AT_FAULT = re.compile(
     rb"too large to process|exceeds? the (?:available |maximum )?context"
-    rb"|input length exceeds",
+    rb"|input length exceeds|does not support (?:logits|embeddings|chat|completion|generate)",
     re.IGNORECASE,
 )
 _BY_TEXT = (
@@ -82,7 +83,7 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> Outcome:
         return _of_success(headers, body)
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return _of_unavailable(headers, body)
-    if status == HTTPStatus.INTERNAL_SERVER_ERROR and _INPUT_TOO_LARGE.search(body[:_LOOK_BYTES]):
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR and _REQUEST_AT_FAULT.search(body[:_LOOK_BYTES]):
         return Outcome.CLIENT_ERROR
     return _BY_STATUS.get(status) or _BY_HUNDRED.get(status // 100, Outcome.FAILURE)
 
