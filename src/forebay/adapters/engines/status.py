@@ -52,8 +52,8 @@ _OVERLOADED = re.compile(
     rb"|reset reason: overflow",
     re.IGNORECASE,
 )
-# Said with 500 by llama.cpp and Ollama, although only this one request is wrong: it is too large, or
-# for another kind of model.
+# Said with 500 by llama.cpp and Ollama, although only this one request is wrong: it is too large,
+# or for another kind of model.
 _REQUEST_AT_FAULT = re.compile(
     rb"too large to process|exceeds? the (?:available |maximum )?context"
     rb"|input length exceeds|does not support (?:logits|embeddings|chat|completion|generate)",
