@@ -401,6 +401,24 @@ def test_the_adaptive_law_starts_at_the_floor() -> None:
     assert law.decision.limit == 3
 
 
+def test_bulk_work_beside_chat_without_a_budget_is_warned_of() -> None:
+    chat, embed = "http://gpu-a.lan:8000", "http://gpu-a.lan:8001"
+    assert codes(plan(chat_models=[model("c", chat)], embedding_models=[model("e", embed)])) == [
+        "no_joint_budget"
+    ]
+    apart = plan(
+        chat_models=[model("c", chat, gpu_group="one")],
+        embedding_models=[model("e", embed, gpu_group="two")],
+    )
+    assert apart.warnings == ()
+    budgeted = plan(
+        chat_models=[model("c", chat, gpu_group="one")],
+        embedding_models=[model("e", embed, gpu_group="one")],
+        GPU_CONCURRENCY_BUDGETS={"one": 4},
+    )
+    assert budgeted.warnings == ()
+
+
 def test_settings_of_the_adaptive_law_are_warned_of_where_limits_are_fixed() -> None:
     settings = {"MODEL_LATENCY_GRADIENT_TARGET": 0.8, "MODEL_AUTOSCALE_WINDOW": 32}
     resolved = plan(chat_models=[model()], **settings)

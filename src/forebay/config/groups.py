@@ -33,6 +33,8 @@ def plan_groups(
     for group in groups.values():
         _check_floors(group, members[group.name], findings)
     _check_names(groups, config, findings)
+    if not config.budgets:
+        _check_protection(placed, findings)
     _check_shared_servers(placed, groups, findings)
     return groups
 
@@ -84,6 +86,26 @@ def _check_names(
                 f"group {group.name!r} ({', '.join(group.endpoints)}) has no budget, so each "
                 "of its models has its own limit only; "
                 f"{_nearest('budgets', group.name, config.budgets)}",
+            )
+
+
+def _check_protection(placed: list[tuple[KeyPath, PlannedEndpoint]], findings: Findings) -> None:
+    """Warn where bulk work shares a machine with chat, and no budget keeps it from hurting chat."""
+    machines: defaultdict[str, dict[ServiceClass, str]] = defaultdict(dict)
+    for _, planned in placed:
+        endpoint = planned.endpoint
+        is_tagged = endpoint.gpu_group != planned.url.host
+        machine = endpoint.gpu_group if is_tagged else planned.url.hostname
+        machines[machine].setdefault(endpoint.service_class, endpoint.id)
+    for machine, classes in machines.items():
+        if len(classes) > 1:
+            first, second = classes.values()
+            findings.warn(
+                "no_joint_budget",
+                (BUDGETS,),
+                f"{first} and {second} are both on {machine!r}, and no budget limits them "
+                "together, so bulk work is not kept from slowing chat; if they share a GPU, give "
+                f"both one gpu_group and that group an entry in {BUDGETS}",
             )
 
 
