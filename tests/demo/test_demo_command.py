@@ -26,12 +26,12 @@ SHORT = ["--rounds", "1", "--seconds", "0.5"]
 class Demo:
     """A running `forebay demo`, marked so that its descendants can be found."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.mark = f"FOREBAY_TEST_DEMO={uuid.uuid4()}"
         name, value = self.mark.split("=")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "forebay", "demo", *SHORT, *options],
-            env={**os.environ, name: value, "COLUMNS": "200"},
+            env={**os.environ, name: value, "COLUMNS": "200", "TMPDIR": str(folder)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,11 +66,11 @@ class Demo:
 
 
 @pytest.fixture
-def start_demo() -> Iterator[Callable[..., Demo]]:
+def start_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     started: list[Demo] = []
 
     def start(*options: str) -> Demo:
-        started.append(Demo(*options))
+        started.append(Demo(tmp_path, *options))
         return started[-1]
 
     yield start
