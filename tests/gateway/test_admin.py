@@ -71,6 +71,26 @@ async def test_the_models_are_listed_once_with_what_their_servers_say(host, serv
     assert (await got(running, "/v1/models", "POST")).status == 405
 
 
+async def test_the_servers_are_not_asked_again_for_every_list_of_models(serve, gateway):
+    endpoint = Endpoint(serve, json_response({"data": [{"id": "m", "max_model_len": 7}]}))
+    running = await gateway(one_chat(endpoint.url))
+    endpoint.requests.clear()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(got, running, "/v1/models")
+    assert (await got(running, "/v1/models/m")).json["max_model_len"] == 7
+    assert len([r for r in endpoint.requests if r.startswith(b"GET /v1/models")]) == 1
+
+
+async def test_a_page_that_fails_says_so_and_the_log_tells_why(serve, gateway, monkeypatch, caplog):
+    running = await gateway(one_chat(Endpoint(serve).url))
+    monkeypatch.setattr(type(running.deployment), "status", None)
+    answer = await got(running, "/forebay/status")
+    assert (answer.status, answer.error["code"]) == (500, "internal_error")
+    assert "'NoneType' object is not callable" in caplog.text
+    assert "Traceback" in caplog.text
+
+
 async def test_status_tells_of_one_instant_under_load(host, gateway):
     running = await gateway(emulated(host, chat=6, embedding=6, budget=5))
     checked = 0

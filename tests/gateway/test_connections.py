@@ -166,6 +166,30 @@ async def test_an_offer_to_speak_http_2_is_declined_politely(serve, gateway):
     assert endpoint.body == BODY
 
 
+async def test_an_offer_keeps_the_other_options_of_its_connection(serve, gateway):
+    endpoint = Endpoint(serve, json_response({"ok": True}))
+    running = await gateway(one_chat(endpoint.url))
+    offer = [("Connection", "Upgrade, close, X-Hop"), ("Upgrade", "h2c"), ("X-Hop", "secret")]
+    async with connected(running.port) as wire:
+        await wire.send("POST", CHAT, BODY, offer)
+        await wire.write(b"GET /healthz HTTP/1.1\r\n\r\n")  # too late: it wanted to close
+        answer = await wire.answer()
+        assert answer.json == {"ok": True}
+        assert answer.head["connection"] == "close"
+        assert await wire.closed() == b""
+    assert "x-hop" not in dict(endpoint.headers)
+
+
+async def test_thousands_of_offers_at_once_are_declined_one_by_one(serve, gateway):
+    running = await gateway(one_chat(Endpoint(serve).url))
+    offer = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    async with connected(running.port) as wire, anyio.create_task_group() as tasks:
+        tasks.start_soon(wire.write, offer * 2500)
+        with anyio.fail_after(10):
+            for _ in range(2500):
+                assert (await wire.answer()).status == 200
+
+
 @pytest.mark.parametrize(
     "beginning", [b"", b"POST /v1/chat/comp", b"GET /healthz HTTP/1.1\r\nA: b"]
 )
@@ -176,6 +200,59 @@ async def test_a_connection_that_asks_nothing_is_closed(serve, gateway, monkeypa
         await wire.write(beginning)
         with anyio.fail_after(2):
             assert await wire.closed() == b""
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "more"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"\r\n"),
+        (b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n", b"x"),
+    ],
+)
+async def test_a_stray_byte_does_not_keep_a_connection_for_ever(
+    serve, gateway, monkeypatch, request_bytes, more
+):
+    monkeypatch.setattr("forebay.gateway.protocol._PATIENCE_S", 0.2)
+    running = await gateway(one_chat(Endpoint(serve).url))
+    async with connected(running.port) as wire:
+        await wire.write(request_bytes)
+        await wire.answer()
+        await wire.write(more)
+        with anyio.fail_after(2):
+            assert await wire.closed() == b""
+
+
+async def test_the_next_head_may_be_late_while_an_answer_is_under_way(serve, gateway, monkeypatch):
+    monkeypatch.setattr("forebay.gateway.protocol._PATIENCE_S", 0.1)
+
+    async def script(peer):
+        while await peer.request():
+            await go.wait()
+            await peer.send(json_response({"ok": True}))
+
+    go = anyio.Event()
+    running = await gateway(one_chat(serve(script).url))
+    async with connected(running.port) as wire:
+        await wire.send("POST", CHAT, BODY)
+        await wire.write(b"GET /healthz HTT")
+        await anyio.sleep(0.4)
+        go.set()
+        assert (await wire.answer()).json == {"ok": True}
+        await wire.write(b"P/1.1\r\nHost: x\r\n\r\n")
+        assert (await wire.answer()).status == 200
+
+
+async def test_a_head_behind_a_large_body_is_not_taken_for_a_large_head(serve, gateway):
+    endpoint = Endpoint(serve, json_response({"ok": True}))
+    running = await gateway(one_chat(endpoint.url))
+    large = json.dumps({"model": "m", "x": "y" * 150_000}).encode()
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    async with connected(running.port) as wire:
+        await wire.write((head % (CHAT.encode(), len(large)) + large) * 2 + b"GET /heal")
+        assert (await wire.answer()).json == {"ok": True}
+        assert (await wire.answer()).json == {"ok": True}
+        await wire.write(b"thz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await wire.answer()).status == 200
 
 
 async def test_a_head_in_two_parts_is_no_reason_to_close(serve, gateway, monkeypatch):

@@ -85,6 +85,30 @@ async def test_before_the_endpoint_has_answered(host, one_slot, stream):
     await is_served_at_once(one_slot)
 
 
+@pytest.mark.parametrize("size", [100_000, 3_000_000])
+@pytest.mark.parametrize("queued", [True, False])
+async def test_after_a_large_body(host, one_slot, size, queued):
+    body = {**long_chat(), "user": "x" * size}
+    async with connected(one_slot.port) as ahead:
+        if queued:
+            await ahead.send("POST", CHAT, long_chat())
+            await ahead.head()
+        else:
+            host.faults.add(Hang(engine="chat", next=len(WAYS)))
+        for way in WAYS:
+            async with connected(one_slot.port) as wire:
+                await wire.send("POST", CHAT, body)
+                if queued:
+                    await eventually(lambda: one_slot.queued == 1)
+                else:
+                    await eventually(lambda: host.record()["chat"]["inflight"] == 1)
+                way(wire)
+                await eventually(lambda: one_slot.queued == 0, within_s=1)
+                await eventually(lambda: one_slot.inflight == int(queued), within_s=1)
+    await let_off(host, one_slot)
+    await is_served_at_once(one_slot)
+
+
 async def test_in_the_middle_of_a_stream(host, one_slot):
     for number in range(TIMES):
         async with connected(one_slot.port) as wire:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from forebay.emulator.faults import Hang, Stall
 from support.configs import emulated, one_chat
 from support.waiting import eventually
 from support.wire import connected
@@ -34,6 +35,16 @@ BODY = {
     "max_tokens": 300,
     "ignore_eos": True,
 }
+
+
+# The command has no option for the time that is left to what runs.
+SERVE = """
+import sys
+from pathlib import Path
+from forebay.config import load
+from forebay.gateway.serve import serve
+serve(load(Path(sys.argv[1])), host="127.0.0.1", port=0, drain_s=float(sys.argv[2]))
+"""
 
 
 class Served:
@@ -65,14 +76,16 @@ def serve_command(tmp_path):
     """Run ``forebay serve`` on a configuration: ``with serve_command(config) as served``."""
 
     @contextmanager
-    def start(config: dict[str, Any], *options: str) -> Iterator[Served]:
+    def start(
+        config: dict[str, Any], *options: str, drain_s: float | None = None
+    ) -> Iterator[Served]:
         file, log = tmp_path / "config.json", tmp_path / "log"
         file.write_text(json.dumps(config), "utf-8")
-        command = [sys.executable, "-m", "forebay", "serve", "--config", str(file)]
+        command = [sys.executable, "-m", "forebay", "serve", "--config", str(file), "--port", "0"]
+        if drain_s is not None:
+            command = [sys.executable, "-c", SERVE, str(file), str(drain_s)]
         with log.open("wb") as output:
-            popen = subprocess.Popen(
-                [*command, "--port", "0", *options], stdout=output, stderr=output
-            )
+            popen = subprocess.Popen([*command, *options], stdout=output, stderr=output)
         try:
             yield Served(popen, log)
         finally:
@@ -94,7 +107,7 @@ async def test_a_signal_lets_it_finish_what_is_under_way(host, serve_command, wh
             assert await idle.closed() == b""  # and it takes nothing new
             pieces = await wire.rest()
         assert pieces[-1] == b"data: [DONE]\n\n"
-        await served.ended()
+        assert await served.ended() == 0
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", served.port)).close()
     assert "Traceback" not in served.text
@@ -109,8 +122,68 @@ async def test_a_second_signal_ends_it_at_once(host, serve_command):
             os.kill(served.popen.pid, signal.SIGINT)
             await anyio.sleep(0.3)
             os.kill(served.popen.pid, signal.SIGINT)
-            await served.ended(within_s=3)
+            assert b'"code":"shutting_down"' in await wire.closed()
+            assert await served.ended(within_s=3) == 0
         await eventually(lambda: host.record()["chat"]["inflight"] == 0, within_s=1)
+
+
+async def waits(served):
+    """Return when a chat is queued."""
+    queued = b'forebay_queued{class="interactive",model="chat"} 1.0'
+    with anyio.fail_after(5):
+        async with connected(served.port) as wire:
+            while True:
+                if queued in (await wire.ask("GET", "/metrics", None)).body:
+                    return
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_refuses_at_once_what_waits(host, serve_command, which):
+    with serve_command(emulated(host, chat=1)) as served:
+        async with connected(served.port) as ahead, connected(served.port) as waiting:
+            await ahead.send("POST", CHAT, {**BODY, "max_tokens": 500})
+            await ahead.head()
+            await waiting.send("POST", CHAT, BODY)
+            await waits(served)
+            os.kill(served.popen.pid, which)
+            with anyio.fail_after(1):
+                answer = await waiting.answer()
+            assert (answer.status, answer.error["code"]) == (503, "shutting_down")
+            assert await waiting.closed() == b""
+            assert (await ahead.rest())[-1] == b"data: [DONE]\n\n"
+        assert await served.ended() == 0
+
+
+async def test_what_outlives_the_drain_time_is_answered_and_cut(host, serve_command):
+    host.faults.add(Stall(engine="chat", after_chunks=3, next=1))
+    with serve_command(emulated(host), drain_s=0.5) as served:
+        async with connected(served.port) as begun, connected(served.port) as unanswered:
+            await begun.send("POST", CHAT, BODY)
+            await begun.head()
+            for _ in range(3):
+                await begun.piece()
+            host.faults.add(Hang(engine="chat", next=1))
+            await unanswered.send("POST", CHAT, BODY)
+            await eventually(lambda: host.record()["chat"]["inflight"] == 2)
+            os.kill(served.popen.pid, signal.SIGTERM)
+            with anyio.fail_after(5):
+                answer = await unanswered.answer()
+                assert (answer.status, answer.error["code"]) == (503, "shutting_down")
+                assert b'"code":"shutting_down"' in (await begun.rest())[-1]
+                assert await begun.closed() == b""
+        assert await served.ended(within_s=3) == 0
+        await eventually(lambda: host.record()["chat"]["inflight"] == 0, within_s=1)
+    assert "Traceback" not in served.text
+
+
+async def test_a_client_that_does_not_read_does_not_keep_it_from_ending(host, serve_command):
+    with serve_command(emulated(host), drain_s=0.5) as served:
+        async with connected(served.port, receive_buffer=4096) as wire:
+            for _ in range(500):
+                wire.writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            await wire.head()
+            os.kill(served.popen.pid, signal.SIGTERM)
+            assert await served.ended(within_s=5) == 0
 
 
 async def test_it_serves_ipv6_and_says_where(host, serve_command):

@@ -145,6 +145,27 @@ async def test_a_refusal_that_nobody_reads_ends_too(serve, gateway):
         await eventually(lambda: not running.server.server_state.tasks, within_s=5)
 
 
+async def test_pages_that_nobody_reads_end_too(serve, gateway, monkeypatch):
+    running = await gateway(one_chat(serve(flood).url, forebay=STALL))
+    monkeypatch.setattr(type(running.deployment), "status", lambda _: {"long": "x" * MIB})
+    async with connected(running.port, receive_buffer=4096) as wire:
+        wire.writer.write(b"GET /forebay/status HTTP/1.1\r\nHost: x\r\n\r\n" * 16)
+        await wire.head()
+        await eventually(lambda: not running.server.server_state.connections, within_s=5)
+        assert not running.server.server_state.tasks
+
+
+async def test_a_refusal_behind_an_answer_that_nobody_reads_ends_too(serve, gateway, monkeypatch):
+    running = await gateway(one_chat(serve(flood).url, forebay=STALL))
+    monkeypatch.setattr(type(running.deployment), "status", lambda _: {"long": "x" * 10 * MIB})
+    async with connected(running.port, receive_buffer=4096) as wire:
+        refused = b"POST /v1/./x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+        await wire.write(b"GET /forebay/status HTTP/1.1\r\nHost: x\r\n\r\n" + refused)
+        await wire.head()
+        await eventually(lambda: not running.server.server_state.connections, within_s=5)
+        assert not running.server.server_state.tasks
+
+
 async def test_one_that_has_not_read_its_last_answer_yet_cannot_hold_another_slot(serve, gateway):
     endpoint = Endpoint(serve, response(b"x" * 8_000_000))
     running = await gateway(one_chat(endpoint.url, forebay=STALL))

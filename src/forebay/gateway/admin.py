@@ -11,8 +11,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from forebay.gateway.models import model_list
-from forebay.gateway.refusal import Refused
+from forebay.gateway.models import Models
+from forebay.gateway.refusal import Refused, internal_error
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -33,7 +33,12 @@ def admin_app(deployment: Deployment, keys: Keys) -> Starlette:
             Route("/v1/models", pages.models),
             Route("/v1/models/{model:path}", pages.model),
         ],
-        exception_handlers={404: _not_found, 405: _not_found, Refused: _refused},
+        exception_handlers={
+            404: _not_found,
+            405: _not_found,
+            Refused: _refused,
+            Exception: _failed,
+        },
     )
 
 
@@ -43,6 +48,7 @@ class Admin:
     def __init__(self, deployment: Deployment, keys: Keys) -> None:
         self._deployment = deployment
         self._keys = keys
+        self._models = Models(deployment)
 
     async def healthz(self, request: Request) -> Response:
         """The process is alive. Open to everybody."""
@@ -74,13 +80,13 @@ class Admin:
     async def models(self, request: Request) -> Response:
         """Every model once, as OpenAI lists them."""
         self._keys.caller(request.headers.raw)
-        return JSONResponse(await model_list(self._deployment))
+        return JSONResponse(await self._models.listed())
 
     async def model(self, request: Request) -> Response:
         """One model."""
         self._keys.caller(request.headers.raw)
         wanted = request.path_params["model"]
-        listed = await model_list(self._deployment)
+        listed = await self._models.listed()
         for entry in listed["data"]:
             if entry["id"] == wanted:
                 return JSONResponse(entry)
@@ -98,3 +104,9 @@ async def _refused(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, Refused)  # noqa: S101 - registered for nothing else
     return Response(error.body, error.status, media_type="application/json")
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Starlette raises it again behind this answer, and `gateway.asgi` logs it."""
+    del error
+    return await _refused(request, internal_error())

@@ -7,13 +7,14 @@ It reads bodies within their limit, and has requests end with their clients; see
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from forebay.core.model import Reason
 from forebay.gateway.look import too_large
 from forebay.gateway.message import Request
 from forebay.gateway.presence import presence_of
-from forebay.gateway.refusal import Refused
+from forebay.gateway.refusal import Refused, internal_error
 from forebay.gateway.responder import Date, Responder
 
 if TYPE_CHECKING:
@@ -28,14 +29,12 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
+_log = logging.getLogger(__name__)
+
 _DATA_PLANE = "/v1/"
 _MODELS = "/v1/models"
 # For a client that sends on although it has been refused.
 _LINGER_S = 5.0
-
-
-class Gone(Exception):  # noqa: N818
-    """The client left while its request was being read."""
 
 
 class Application:
@@ -63,23 +62,33 @@ class Application:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one request."""
         path = scope["path"]
-        if not path.startswith(_DATA_PLANE) or path.startswith(_MODELS):
-            await self._admin(scope, receive, self._dated(send))
-            return
         client = presence_of(scope)
         responder = Responder(client.cycle, self._date)
         try:
-            await self._serve(scope, receive, responder, client)
-        except Gone:
-            pass
+            client.guard(self._stall_s)
+            if path.startswith(_DATA_PLANE) and not path.startswith(_MODELS):
+                await self._serve(scope, receive, responder, client)
+            else:
+                await self._serve_admin(scope, receive, send)
         except asyncio.CancelledError:
             if not (client.gone or client.stalled):
-                await _refuse_to_finish(responder)
+                refused = Refused(503, "shutting down", code=Reason.SHUTTING_DOWN)
+                await _break_off(refused, responder, client)
                 raise
             client.task.uncancel()  # nobody waits for an answer any more
+        finally:
+            client.release()
         if client.stalled:
             # Closing would wait for ever for the client to read what is left.
             client.cycle.transport.abort()
+
+    async def _serve_admin(
+        self, scope: MutableMapping[str, Any], receive: Receive, send: Send
+    ) -> None:
+        try:
+            await self._admin(scope, receive, self._dated(send))
+        except Exception:  # noqa: BLE001 - the application has answered, and raises it for the log
+            _log.exception("%s %s: cannot be served", scope["method"], scope["path"])
 
     def _dated(self, send: Send) -> Send:
         async def send_dated(message: Message) -> None:
@@ -102,23 +111,22 @@ class Application:
             caller = self._keys.caller(headers)
             if client.request_is_whole:  # nearly always
                 body = bytes(client.cycle.body)
+                client.cycle.body = bytearray()  # one of them is enough to keep
                 if len(body) > self._body_limit_bytes:
                     raise too_large(self._body_limit_bytes)
             else:
-                body = await self._body(headers, receive, client)
+                body = await self._body(headers, receive)
         except Refused as refused:
             await self._refuse_unread(refused, receive, responder)
             return
         request = Request(scope["method"], scope["raw_path"], scope["query_string"], headers, body)
-        client.guard(self._stall_s)
         try:
             await self._proxy.handle(request, responder, caller)
-        finally:
-            client.release()
+        except Exception:  # noqa: BLE001 - whatever it is, it is logged and the client hears
+            _log.exception("%s %s: cannot be served", scope["method"], scope["path"])
+            await _break_off(internal_error(), responder, client)
 
-    async def _body(
-        self, headers: Sequence[tuple[bytes, bytes]], receive: Receive, client: Presence
-    ) -> bytes:
+    async def _body(self, headers: Sequence[tuple[bytes, bytes]], receive: Receive) -> bytes:
         """The whole body, unless it is over the limit; that is seen before it is read whole."""
         limit = self._body_limit_bytes
         for name, value in headers:
@@ -128,26 +136,19 @@ class Application:
         size = 0
         more = True
         try:
-            while more:
-                client.expect(self._stall_s)
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Gone
-                pieces.append(message["body"])
-                size += len(pieces[-1])
-                more = message["more_body"]
-                if size > limit:
-                    raise too_large(limit)
-        except asyncio.CancelledError:
-            if not client.stalled:
-                raise
-            client.task.uncancel()
-            client.stalled = False
+            async with asyncio.timeout(None) as patience:
+                while more:
+                    patience.reschedule(self._loop.time() + self._stall_s)
+                    message = await receive()
+                    pieces.append(message["body"])
+                    size += len(pieces[-1])
+                    more = message["more_body"]
+                    if size > limit:
+                        raise too_large(limit)
+        except TimeoutError:
             raise Refused(
                 408, f"no more of the request came within {self._stall_s:g} s", code="stalled"
             ) from None
-        finally:
-            client.rest()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _refuse_unread(
@@ -170,10 +171,12 @@ class Application:
         await responder.end()
 
 
-async def _refuse_to_finish(responder: Responder) -> None:
-    """The server is stopped, and has waited for this request for long enough."""
-    if not responder.started:
-        await Refused(503, "shutting down", code=Reason.SHUTTING_DOWN).answer(responder, [])
+async def _break_off(refused: Refused, responder: Responder, client: Presence) -> None:
+    """Answer a request that is not served to its end, as far as that is still possible."""
+    cycle = client.cycle
+    answered_by_admin = cycle.response_started and not responder.started
+    if not (cycle.response_complete or answered_by_admin):
+        await refused.answer(responder, [])
 
 
 def _check_path(path: str) -> None:

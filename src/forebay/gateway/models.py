@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from forebay.adapters.engines.reply import as_dict, as_list
@@ -17,8 +18,35 @@ if TYPE_CHECKING:
 _CREATED = 0  # unknown, in the field that OpenAI's clients require
 
 
-async def model_list(deployment: Deployment) -> dict[str, Any]:
-    """The merged list. A server that does not answer costs its details, not its model."""
+# So that clients that ask again and again are no load on the servers.
+_FRESH_S = 5.0
+
+
+class Models:
+    """The merged list, asked of the servers at most every few seconds.
+
+    Args:
+        deployment: whose servers.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._clock = asyncio.get_running_loop().time
+        self._asking = asyncio.Lock()
+        self._listed: dict[str, Any] = {}
+        self._fresh_until = -inf
+
+    async def listed(self) -> dict[str, Any]:
+        """The list, in OpenAI's form."""
+        async with self._asking:
+            if self._clock() >= self._fresh_until:
+                self._listed = await _model_list(self._deployment)
+                self._fresh_until = self._clock() + _FRESH_S
+            return self._listed
+
+
+async def _model_list(deployment: Deployment) -> dict[str, Any]:
+    """Ask every server. One that does not answer costs its details, not its model."""
     described = await asyncio.gather(*(_described(t) for t in deployment.targets.values()))
     merged: dict[str, Any] = {}
     for target, details in zip(deployment.targets.values(), described, strict=True):

@@ -1,8 +1,8 @@
 """Whether a request's client is there, and keeps up.
 
 The connection knows first, so it tells; nobody has to watch. A client that leaves, or that does
-not read or send for too long, ends its request's task: that is cancelled, and everything unwinds
-from there, whatever is being waited for.
+not read for too long, ends its request's task: that is cancelled, and everything unwinds from
+there, whatever is being waited for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Presence:
         cycle: likewise.
         task: serves the request.
         gone: the client has left.
-        stalled: the client was given up: it did not go on reading or sending.
+        stalled: the client was given up: it did not go on reading.
     """
 
     __slots__ = ("_guards", "_loop", "_stall_s", "_timer", "cycle", "gone", "stalled", "task")
@@ -50,17 +50,6 @@ class Presence:
 
     # For the application.
 
-    def expect(self, stall_s: float) -> None:
-        """From here on a piece of the request must come every `stall_s`."""
-        self.rest()
-        self._timer = self._loop.call_later(stall_s, self._give_up)
-
-    def rest(self) -> None:
-        """Nothing is waited for any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def guard(self, stall_s: float) -> None:
         """From here on end the task when the client leaves, or leaves an answer for `stall_s`."""
         self._guards = True
@@ -73,7 +62,7 @@ class Presence:
     def release(self) -> None:
         """The request is served; whatever the client does now is no matter."""
         self._guards = False
-        self.rest()
+        self._stop_timer()
 
     # For the connection.
 
@@ -91,7 +80,12 @@ class Presence:
     def catch_up(self) -> None:
         """The client has taken what was sent."""
         if self._guards:
-            self.rest()
+            self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _give_up(self) -> None:
         self._timer = None

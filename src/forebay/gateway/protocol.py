@@ -7,6 +7,7 @@ uvicorn parses, frames and runs the application. It leaves open, and this adds:
 - A head must come in time and be of a size, and an answer's end must be taken; otherwise the
   connection is closed.
 - An offer to speak another protocol is passed over, and the body behind it is read.
+- A client that leaves is noticed although its body was so large that reading was paused.
 - What is not HTTP is refused in the form of OpenAI's errors, and never inside another answer.
 - The application finds the client's presence in its scope, and with it the connection.
 """
@@ -35,7 +36,7 @@ _PATIENCE_S = 60.0
 # nothing more is read, and that the client leaves is seen by writing to it alone.
 _MOST_PIPELINED = 16
 _MOST_HEAD_BYTES = 64 * 1024
-_OFFERS = frozenset({b"connection", b"http2-settings", b"upgrade"})
+_OFFERS = frozenset({b"http2-settings", b"upgrade"})
 
 
 class Protocol(HttpToolsProtocol):
@@ -45,7 +46,8 @@ class Protocol(HttpToolsProtocol):
     _presence: Presence | None = None
     _timer: asyncio.TimerHandle | None = None
     _in_head = False
-    _head_bytes = 0
+    _head_bytes = 0  # beyond the read in which the head began
+    _read_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a request."""
@@ -67,24 +69,28 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse; a head that has begun must be complete in time, and of a size."""
         self._unset_keepalive_if_required()
+        self._read_bytes = len(data)
         try:
-            self.parser.feed_data(data)
+            self._parse(data)
         except httptools.HttpParserError as error:
             self._refuse(Refused(400, f"not HTTP/1.1: {error}", code="invalid_http"))
-        except httptools.HttpParserUpgrade as upgrade:
-            self._go_on_without_upgrade(data[upgrade.args[0] :])
+            return
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > _MOST_HEAD_BYTES:
                 message = f"the request's headers are over {_MOST_HEAD_BYTES} bytes"
                 self._refuse(Refused(431, message, code="headers_too_large"))
-            elif self._timer is None:
-                self._expect_head()
+                return
+        elif self._is_serving():
+            return
+        # Also for what is no head: an empty line, or the body of a request that is answered.
+        if self._timer is None:
+            self._expect_head()
 
     def on_message_begin(self) -> None:
         """Expect the rest of its head in time."""
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = -self._read_bytes
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -98,13 +104,25 @@ class Protocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_message_complete(self) -> None:
-        """Pass over the end that is assumed behind an offer to upgrade."""
-        if not self.parser.should_upgrade():
-            super().on_message_complete()
+        """Go on reading, to see the client leave; a large body has paused it.
+
+        The end that is assumed behind an offer to upgrade is none, and is passed over.
+        """
+        if self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        if self.cycle is self._serving:
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         """See to it that a connection that closes does close."""
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._flush()
+
+    def shutdown(self) -> None:
+        """The server stops: close now, or behind the answer."""
+        super().shutdown()
         if self.transport.is_closing():
             self._flush()
 
@@ -147,21 +165,40 @@ class Protocol(HttpToolsProtocol):
             self.transport.write(status + b"".join(lines) + b"\r\n" + refused.body)
         self._tell_gone()
         self.transport.close()
+        self._flush()
 
-    def _go_on_without_upgrade(self, rest: bytes) -> None:
-        """Read on as if the client had not offered another protocol (RFC 9110 section 7.8).
+    def _parse(self, data: bytes | memoryview) -> None:
+        """Parse as if the client had not offered another protocol (RFC 9110 section 7.8).
 
         The parser takes what follows such an offer for the other protocol. But it is the body of
         the request: Java's client, for one, offers HTTP/2 with whatever it sends first.
         """
-        method = self.parser.get_method()
-        self.parser = httptools.HttpRequestParser(self)
-        if method == b"CONNECT":
-            self._refuse(Refused(405, "CONNECT is not possible here", code="not_allowed"))
-            return
-        lines = [b"%b %b HTTP/1.1" % (method, self.url)]
-        lines += [b"%b: %b" % pair for pair in self.headers if pair[0] not in _OFFERS]
-        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                if self.parser.get_method() == b"CONNECT":
+                    self._refuse(Refused(405, "CONNECT is not possible here", code="not_allowed"))
+                    return
+                data = memoryview(data)[offer.args[0] :]
+                head = self._head_without_offer()
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+                self.parser.feed_data(head)
+            else:
+                return
+
+    def _head_without_offer(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                options = [option.strip() for option in value.split(b",")]
+                kept = b", ".join(o for o in options if o.lower() not in _OFFERS)
+                lines.append(b"connection: " + kept)
+            elif name not in _OFFERS:
+                lines.append(b"%b: %b" % (name, value))
+        return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def _is_serving(self) -> bool:
         return self._serving is not None and not self._serving.response_complete
@@ -180,7 +217,13 @@ class Protocol(HttpToolsProtocol):
                 self._presence.leave()
 
     def _expect_head(self) -> None:
-        self._timer = self.loop.call_later(_PATIENCE_S, self.transport.abort)
+        self._timer = self.loop.call_later(_PATIENCE_S, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self.flow.read_paused or self._is_serving():
+            self._expect_head()  # it may be this side that has not read it yet
+        else:
+            self.transport.abort()
 
     def _flush(self, before: float = inf) -> None:
         """Close for good once everything is sent, or nothing more of it is taken."""

@@ -99,6 +99,11 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
         await responder.end(body)
 
 
+def internal_error() -> Refused:
+    """The answer where this program is at fault; whoever gives it logs the fault."""
+    return Refused(500, "the gateway failed; its log says how", code="internal_error")
+
+
 def _type(status: int) -> str:
     """OpenAI's name for a kind of error."""
     names = {

@@ -8,6 +8,8 @@ decide what becomes of the connection.
 
 from __future__ import annotations
 
+import socket
+import struct
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 
 # Up to here one copy is cheaper than one more buffer to write.
 _SMALL_BYTES = 64 * 1024
-_NO_BODY = frozenset({204, 304})
+_NO_CONTENT, _NOT_MODIFIED = 204, 304
+_NO_BODY = frozenset({_NO_CONTENT, _NOT_MODIFIED})
+# Closing then resets the connection.
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Responder:
@@ -63,7 +68,9 @@ class Responder:
         Raises:
             ValueError: a header that would not stay within its line.
         """
-        self.started = True
+        if status == _NO_CONTENT:  # RFC 9110 section 8.6
+            headers = [header for header in headers if header[0] != b"content-length"]
+        self._left = None
         parts = [_status_line(status)]
         is_dated = closes = False
         for name, value in headers:
@@ -84,7 +91,7 @@ class Responder:
         if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
             raise ValueError("line break or NUL in a header of the answer")
         self._head = head
-        self._cycle.response_started = True
+        self.started = self._cycle.response_started = True
         self._cycle.waiting_for_100_continue = False
         return DONE
 
@@ -103,7 +110,16 @@ class Responder:
         return DONE
 
     def cut(self) -> None:
-        """Nothing: an answer that is not ended makes uvicorn close the connection."""
+        """Reset the connection if its end would look like the body's.
+
+        Otherwise nothing: an answer that is not ended makes uvicorn close the connection.
+        """
+        if self._transport.is_closing():
+            return
+        if self._left is None and not (self._chunked or self._bodiless):
+            accepted = self._transport.get_extra_info("socket")
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            self._transport.abort()
 
     async def _when_there_is_room(self, piece: bytes, *, last: bool) -> None:
         await self._flow.drain()
@@ -112,9 +128,9 @@ class Responder:
     def _framing(self, status: int, *, closes: bool) -> bytes:
         """The last lines of a head: how the body ends, and the connection."""
         cycle = self._cycle
-        if cycle.scope["method"] == "HEAD" or status in _NO_BODY:
-            self._bodiless = True
-        elif self._left is None:
+        self._bodiless = cycle.scope["method"] == "HEAD" or status in _NO_BODY
+        self._chunked = False
+        if not self._bodiless and self._left is None:
             self._chunked = cycle.scope["http_version"] == "1.1"
             if not self._chunked:  # then the end of the connection is the end of the body
                 cycle.keep_alive = False
@@ -135,6 +151,9 @@ class Responder:
             data = b"%b%x\r\n%b\r\n%b" % (head, len(piece), piece, end) if piece else head + end
         else:
             if self._left is not None:
+                if len(piece) > self._left:  # the client would take it for the next answer
+                    piece = piece[: self._left]
+                    self._cycle.keep_alive = False
                 self._left -= len(piece)
             if head and len(piece) > _SMALL_BYTES:
                 self._transport.write(head)
