@@ -117,8 +117,9 @@ def test_a_probe_that_gets_no_answer_is_followed_by_another_in_time() -> None:
         desk.now = desk.core.wake_at(desk.now)
         desk.see(desk.core.tick(desk.now))
         seen.append((desk.now, len(on(desk, "a"))))
-    # Probe at 5 s, given up at 20 s, cooldown 10 s; probe at 30 s, given up at 45 s, cooldown 20 s.
-    assert seen == [(5.0, 1), (20.0, 1), (30.0, 2), (45.0, 2), (65.0, 3)]
+    # Probe at 5 s, given up at 20 s, cooldown 10 s; probe at 30 s, which gets twice as long as
+    # long as nothing has ever been answered, given up at 60 s, cooldown 20 s.
+    assert seen == [(5.0, 1), (20.0, 1), (30.0, 2), (60.0, 2), (80.0, 3)]
 
 
 def test_a_model_that_sleeps_on_one_host_is_served_by_the_other() -> None:

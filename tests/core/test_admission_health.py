@@ -7,7 +7,7 @@ import pytest
 from forebay.core.admission import Observer
 from forebay.core.breaker import BreakerSettings, BreakerState
 from forebay.core.limits.fixed import Fixed
-from forebay.core.model import Ending, EngineState, Outcome, Reason, Signal
+from forebay.core.model import Ending, EngineState, Outcome, Reason, Signal, Timing, TimingKind
 from forebay.core.queue import QueueBounds
 from support.deployments import BEST_EFFORT, OK, Desk, admission, endpoint
 
@@ -179,6 +179,83 @@ def test_a_ramp_follows_the_floor_and_the_ceiling_that_hold_now() -> None:
     assert len(desk.running) == 6
 
 
+FIRST_TOKEN = Timing(TimingKind.FIRST_TOKEN, 1.0, 10)
+
+
+def broken_once(probe_at: float = 5.0, **more) -> Desk:
+    """A model whose endpoint broke, and is being probed."""
+    desk = one_model(4, **more)
+    desk.ask_many("chat", 3)
+    trip(desk)
+    desk.now = probe_at
+    desk.ask("chat")
+    assert desk.running[0].pass_.probe
+    return desk
+
+
+def test_a_stream_brings_its_endpoint_back_with_the_first_token() -> None:
+    heard = []
+
+    class Heard(Observer):
+        def breaker_changed(self, _endpoint, change, now) -> None:
+            heard.append((change.after, now))
+
+    desk = broken_once(breaker=BreakerSettings(jitter=0.0, probe_timeout_s=2.0), observer=Heard())
+    desk.now = 6.0
+    probe = desk.running[0]
+    desk.see(desk.core.timing(probe, FIRST_TOKEN, desk.now))
+    desk.ask_many("chat", 2)
+    assert len(desk.waiting) == 2, "at the floor, behind the stream, and not refused"
+    desk.now = 60.0
+    desk.see(desk.core.timing(probe, FIRST_TOKEN, desk.now))
+    desk.finish(probe)
+    assert heard == [(BreakerState.OPEN, 0.0), (BreakerState.CLOSED, 6.0)]
+    assert not reasons(desk)
+
+
+def test_after_a_probes_first_token_the_limit_begins_again_at_once() -> None:
+    restarted = []
+
+    class Law(Fixed):
+        def restart(self, *, now) -> None:
+            restarted.append(now)
+
+    desk = broken_once(law=lambda e: Law(e.floor, e.ceiling))
+    desk.see(desk.core.timing(desk.running[0], FIRST_TOKEN, 6.0))
+    desk.now = 9.0
+    desk.finish(desk.running[0])
+    assert restarted == [6.0]
+
+
+def test_an_endpoint_whose_whole_answers_take_long_comes_back() -> None:
+    desk = one_model(4)
+    desk.ask("chat")
+    desk.now = 30.0
+    desk.finish(desk.running[0])
+    desk.ask_many("chat", 3)
+    trip(desk)
+    desk.now = 40.0
+    desk.ask("chat")
+    assert desk.running[0].pass_.timeout_s == 90.0
+    desk.now = 70.0
+    desk.finish(desk.running[0])
+    desk.ask("chat")
+    assert len(desk.running) == 1
+
+
+def test_long_streams_do_not_give_a_probe_that_hangs_more_time() -> None:
+    desk = one_model(4)
+    desk.ask("chat")
+    desk.see(desk.core.timing(desk.running[0], FIRST_TOKEN, 1.0))
+    desk.now = 600.0
+    desk.finish(desk.running[0])
+    desk.ask_many("chat", 3)
+    trip(desk)
+    desk.now = 700.0
+    desk.ask("chat")
+    assert desk.running[0].pass_.timeout_s == 15.0
+
+
 def test_a_breaker_that_moves_is_told_of() -> None:
     class Heard(Observer):
         changes: list[tuple[str, BreakerState, float]] = []  # noqa: RUF012 - of this test only
@@ -264,8 +341,21 @@ def test_an_endpoint_that_asks_to_be_left_alone_is_and_whoever_waits_goes_on_wai
     assert desk.core.wake_at(desk.now) is None
 
 
-@pytest.mark.parametrize("outcome", [Outcome.CONGESTION, Outcome.LOADING, Outcome.FAILURE])
-def test_the_wish_counts_however_the_request_ended(outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    "outcome", [Outcome.CLIENT_ERROR, Outcome.CONFIGURATION, Outcome.CANCELLED, Outcome.OK]
+)
+def test_a_wish_that_came_with_somebodys_mistake_stops_nobody_else(outcome: Outcome) -> None:
+    desk = one_model(2)
+    desk.ask_many("chat", 3)
+    desk.finish(desk.running[0], Ending(outcome, retry_after_s=7.0))
+    assert len(desk.running) == 2
+    assert desk.core.wake_at(0.0) is None
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.CONGESTION, Outcome.LOADING, Outcome.FAILURE, Outcome.TIMEOUT]
+)
+def test_a_wish_counts_from_an_endpoint_that_could_not_serve(outcome: Outcome) -> None:
     desk = one_model(2)
     desk.ask_many("chat", 3)
     desk.finish(desk.running[0], Ending(outcome, retry_after_s=7.0))

@@ -183,6 +183,112 @@ def test_a_late_probe_does_not_end_the_lease_of_the_next() -> None:
     assert breaker.state(42.0) is CLOSED
 
 
+def test_the_first_token_of_a_probe_closes_it_however_long_the_answer_is() -> None:
+    breaker = make()
+    trip(breaker, 0.0)
+    probe = breaker.begin(5.0)
+    assert breaker.answered(probe, 19.9) == Change(HALF_OPEN, CLOSED, "probe answered")
+    assert [breaker.cap(1, 64, 19.9 + t) for t in (0, 30)] == [1, 2]
+    assert breaker.admits(100.0)
+    assert breaker.end(probe, Outcome.OK, 100.0) is None
+    snapshot = breaker.snapshot(100.0)
+    assert (snapshot.state, snapshot.recoveries, snapshot.failures) == (CLOSED, 1, 0)
+
+
+def test_an_answered_probe_that_breaks_later_is_one_failure_of_many() -> None:
+    breaker = make()
+    trip(breaker, 0.0)
+    probe = breaker.begin(5.0)
+    breaker.answered(probe, 6.0)
+    assert breaker.end(probe, Outcome.FAILURE, 60.0) is None
+    assert breaker.snapshot(60.0).failures == 1
+    call(breaker, Outcome.FAILURE, 60.0)
+    assert call(breaker, Outcome.FAILURE, 60.0) == Change(CLOSED, OPEN, "failures in a row")
+    assert breaker.retry_after_s(60.0) == 10.0, "the escalation outlives a first token"
+
+
+def test_an_answered_probe_that_ends_well_starts_the_count_anew() -> None:
+    breaker = make()
+    trip(breaker, 0.0)
+    probe = breaker.begin(5.0)
+    breaker.answered(probe, 6.0)
+    call(breaker, Outcome.FAILURE, 7.0)
+    breaker.end(probe, Outcome.OK, 8.0)
+    assert breaker.snapshot(8.0).failures == 0
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_an_answered_probe_has_nothing_more_to_say_after_the_next_trip(outcome: Outcome) -> None:
+    breaker = make()
+    trip(breaker, 0.0)
+    probe = breaker.begin(5.0)
+    breaker.answered(probe, 6.0)
+    trip(breaker, 7.0)
+    assert breaker.end(probe, outcome, 8.0) is None
+    assert breaker.answered(probe, 8.0) is None
+    assert breaker.state(8.0) is OPEN
+
+
+def test_a_first_token_that_is_too_late_or_not_the_probes_moves_nothing() -> None:
+    breaker = make()
+    old = breaker.begin(0.0)
+    trip(breaker, 0.0)
+    late = breaker.begin(5.0)
+    assert breaker.answered(old, 6.0) is None
+    assert breaker.answered(late, 20.0) is None
+    assert breaker.state(20.0) is OPEN
+    fresh = breaker.begin(40.0)
+    assert breaker.answered(late, 41.0) is None
+    assert breaker.state(41.0) is HALF_OPEN
+    assert breaker.answered(fresh, 42.0) is not None
+
+
+@pytest.mark.parametrize(("usual_s", "timeout_s"), [(0.0, 15.0), (4.0, 15.0), (30.0, 90.0)])
+def test_a_probe_may_take_what_answers_usually_take_and_more(
+    usual_s: float, timeout_s: float
+) -> None:
+    breaker = make()
+    trip(breaker, 0.0)
+    probe = breaker.begin(5.0, usual_s)
+    assert probe.timeout_s == timeout_s
+    assert breaker.retry_after_s(5.0) == timeout_s
+    assert breaker.state(4.9 + timeout_s) is HALF_OPEN
+    assert breaker.state(5.0 + timeout_s) is OPEN
+
+
+def probe_times(breaker: Breaker, usual_s: float = 0.0, *, hang: bool) -> list[float]:
+    """How long each of some probes may take that all run out of time."""
+    times = []
+    for n in range(1, 8):
+        probe = breaker.begin(10_000.0 * n, usual_s)
+        times.append(probe.timeout_s)
+        breaker.end(probe, Outcome.TIMEOUT, 10_000.0 * n + (9_000.0 if hang else 1.0))
+    return times
+
+
+@pytest.mark.parametrize("hang", [True, False])
+def test_before_the_first_answer_of_all_each_probe_gets_twice_the_time(*, hang: bool) -> None:
+    breaker = make()
+    trip(breaker, 0.0)
+    assert probe_times(breaker, hang=hang) == [15, 30, 60, 120, 240, 300, 300]
+    call(breaker, Outcome.OK, 100_000.0)
+    trip(breaker, 100_000.0)
+    assert breaker.begin(200_000.0).timeout_s == 15.0, "an answer ends that"
+
+
+def test_where_the_usual_time_is_known_no_probe_that_hangs_gets_more() -> None:
+    breaker = make()
+    trip(breaker, 0.0)
+    assert set(probe_times(breaker, usual_s=2.0, hang=True)) == {15.0}
+
+
+def test_an_endpoint_that_fails_at_once_gets_no_more_time() -> None:
+    breaker = make()
+    trip(breaker, 0.0)
+    call(breaker, Outcome.FAILURE, 5.0)
+    assert breaker.begin(100.0).timeout_s == 15.0
+
+
 def test_cooldowns_grow_to_the_cap_and_stay_there() -> None:
     breaker = make()
     trip(breaker, 0.0)

@@ -17,7 +17,7 @@ from forebay.core.breaker import (
 from forebay.core.model import Outcome
 
 SETTINGS = BreakerSettings()
-LONGEST_S = SETTINGS.max_cooldown_s + SETTINGS.probe_timeout_s + 1.0
+LONGEST_S = 2 * SETTINGS.max_cooldown_s + 1.0  # a probe never has more time than a cooldown
 FAILURES = {Outcome.FAILURE, Outcome.TIMEOUT}
 
 steps = st.one_of(
@@ -36,20 +36,20 @@ class BreakerMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 100.0
         self.breaker = Breaker(SETTINGS, random.Random(1))
-        self.probes: dict[int, float] = {}  # epoch → time that it has been running
+        self.probes: dict[int, float] = {}  # epoch → time left until it must be answered
         self.failures_in_a_row = 0
         self.last: BreakerSnapshot = self.breaker.snapshot(self.now)
 
     @rule(step=steps)
     def time_passes(self, step: float) -> None:
         self.now += step
-        self.probes = {epoch: age + step for epoch, age in self.probes.items()}
+        self.probes = {epoch: left_s - step for epoch, left_s in self.probes.items()}
 
     @rule(jump=jumps)
     def the_clock_jumps(self, jump: float) -> None:
         self.now += jump
         if jump > 0:
-            self.probes = {epoch: age + jump for epoch, age in self.probes.items()}
+            self.probes = {epoch: left_s - jump for epoch, left_s in self.probes.items()}
         self.breaker.state(self.now)
 
     @rule(target=running)
@@ -60,10 +60,26 @@ class BreakerMachine(RuleBasedStateMachine):
         pass_ = self.breaker.begin(self.now)
         assert pass_.probe is (before is BreakerState.HALF_OPEN)
         if pass_.probe:
-            live = [age for age in self.probes.values() if age < SETTINGS.probe_timeout_s]
+            live = [left_s for left_s in self.probes.values() if left_s > 0]
             assert not live, "two live probes"
-            self.probes[pass_.epoch] = 0.0
+            self.probes[pass_.epoch] = pass_.timeout_s
         return (pass_, before)
+
+    @rule(run=running)
+    def a_request_gets_its_first_token(self, run: tuple[Pass | None, BreakerState]) -> None:
+        pass_, _ = run
+        if pass_ is None:
+            return
+        before = self.breaker.snapshot(self.now)
+        change = self.breaker.answered(pass_, self.now)
+        after = self.breaker.snapshot(self.now)
+        if change is None:
+            assert after == before
+        else:
+            assert pass_.probe
+            assert before.probe_in_flight
+            assert after.state is BreakerState.CLOSED
+            del self.probes[pass_.epoch]
 
     @rule(run=consumes(running), outcome=st.sampled_from(Outcome))
     def a_request_ends(self, run: tuple[Pass | None, BreakerState], outcome: Outcome) -> None:
@@ -74,7 +90,7 @@ class BreakerMachine(RuleBasedStateMachine):
         change = self.breaker.end(pass_, outcome, self.now)
         after = self.breaker.snapshot(self.now)
         if pass_.probe:
-            self.probes.pop(pass_.epoch)
+            self.probes.pop(pass_.epoch, None)  # gone if it had been answered
         if change and change.before is not BreakerState.HALF_OPEN:
             assert before.failures == SETTINGS.fail_threshold - 1
             assert outcome in FAILURES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 
 import pytest
 
@@ -479,11 +480,14 @@ async def test_a_probe_says_so_and_whoever_waits_is_refused_meanwhile() -> None:
     await asyncio.sleep(5.0)
     probe = await take(desk)
     assert probe.is_probe
+    assert probe.probe_timeout_s == 15.0
     with pytest.raises(Rejected) as refused:
         await take(desk)
     assert refused.value.retry_after_s == 15.0
     probe.settle(OK)
-    (await take(desk)).settle(OK)
+    after = await take(desk)
+    assert after.probe_timeout_s == inf
+    after.settle(OK)
     assert nothing_is_left(desk)
 
 

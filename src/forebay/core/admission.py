@@ -104,9 +104,10 @@ class Admission:
         return self._settle(now, [])
 
     def timing(self, grant: Grant, timing: Timing, now: float) -> list[Verdict]:
-        """Fold in a reading of a request that still runs (its first token)."""
+        """Fold in a reading of a request that still runs (its first token): it is answered."""
         state = grant.member.state
         state.read(timing, grant.at, now)
+        state.answered(grant, now)
         return self._revisit(state, now)
 
     def release(self, grant: Grant, ending: Ending, now: float) -> list[Verdict]:
@@ -121,7 +122,7 @@ class Admission:
         self.live -= 1
         member, weight = grant.member, grant.weight
         state = member.state
-        state.ended(ending, grant.at, grant.pass_, now)
+        state.ended(grant, ending, now)
         state.inflight -= weight
         member.room.give_back(member, weight)
         return self._revisit(state, now)
@@ -280,7 +281,7 @@ class Admission:
         state.inflight += weight
         member.room.take(member, weight)
         self.live += 1
-        return Grant(ticket, member, weight, now, state.breaker.begin(now))
+        return Grant(ticket, member, weight, now, state.breaker.begin(now, state.answer_s))
 
     def _flush(self, state: EndpointState, now: float, out: list[Verdict]) -> None:
         """Refuse whoever waits for an endpoint, if neither it nor another one will serve them."""

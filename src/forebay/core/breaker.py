@@ -15,9 +15,14 @@ A breaker is in one of three states, and `TRANSITIONS` lists every way from one 
   one before. That escalation outlives a recovery; it is forgotten only after a closed period that
   was long enough *and* saw enough answers, so an endpoint that answers small requests and dies of
   large ones does not flap at the shortest cooldown for ever.
-* **half_open**: one request, the probe, may run. The right to it is a lease: held by one request,
-  for `probe_timeout_s`, and given back however that request ends. Real requests are the only
-  evidence; nothing else (health checks, scrapes) can close a breaker.
+* **half_open**: one request, the probe, may run. The right to it is a lease: held by one request
+  until it is answered, for a limited time, and given back however that request ends. A stream's
+  first token is an answer; what follows is judged like any other request. Real requests are the
+  only evidence; nothing else (health checks, scrapes) can close a breaker.
+
+  That time is `probe_timeout_s`, or a few times what answers usually take if that is more: who is
+  slow is not broken. Before the first answer of all nobody knows what is usual; until then a probe
+  that runs out of time gives the next one twice as long, up to `max_cooldown_s`.
 
 Every request carries a `Pass` from `begin` to `end`. It names the *epoch* in which the request
 began; results of an earlier epoch are ignored, so one burst of failures is one trip and a success
@@ -33,6 +38,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Protocol
 
 from forebay.core.model import Outcome
@@ -43,6 +49,8 @@ _FAILURES = frozenset({Outcome.FAILURE, Outcome.TIMEOUT})
 
 # After ten doublings a ramp is at 1024 times the floor: beyond every limit there is.
 _RAMP_DOUBLINGS = 10
+# A probe that takes so many times what answers usually take is not merely slow.
+_PATIENCE = 3.0
 
 
 class BreakerState(StrEnum):
@@ -95,7 +103,8 @@ class BreakerSettings:
         max_cooldown_s: the longest cooldown, jitter included.
         backoff_factor: how much longer each cooldown is than the one before, ≥ 1.
         jitter: the share by which a cooldown varies at random to either side.
-        probe_timeout_s: how long a probe may take before it counts as failed.
+        probe_timeout_s: how long a probe may go without an answer before it counts as failed; more
+            where answers usually take long.
         reset_after_requests: answers that a closed period needs before escalation is forgotten.
         reset_after_s: how long that closed period must last.
         ramp_double_s: after a recovery, the time in which the allowed concurrency doubles.
@@ -132,10 +141,17 @@ class BreakerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Leave to run; handed back to `Breaker.end` once for each request that got it."""
+    """Leave to run; handed back to `Breaker.end` once for each request that got it.
+
+    Args:
+        epoch: when it began, as the breaker counts.
+        probe: it tries an endpoint that was broken.
+        timeout_s: how long a probe may go without an answer; infinity for the others.
+    """
 
     epoch: int
     probe: bool
+    timeout_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +211,8 @@ class Breaker:
         self._seen_at: float | None = None
         self._age_s = 0.0  # of this state
         self._probe_age_s = 0.0
+        self._probe_timeout_s = 0.0  # of the last probe
+        self._patience_s = 0.0  # what the next probe gets at least, until the first answer of all
 
     def __repr__(self) -> str:
         return f"<Breaker {self._state} age={self._age_s:.1f}s failures={self._failures}>"
@@ -211,19 +229,38 @@ class Breaker:
             state is BreakerState.HALF_OPEN and not self._probing
         )
 
-    def begin(self, now: float) -> Pass:
+    def begin(self, now: float, usual_s: float = 0.0) -> Pass:
         """Note that a request was granted; in half_open it takes the probe's lease.
 
         A request that begins although `admits` says no gets a pass whose result is ignored.
+
+        Args:
+            now: the time.
+            usual_s: how long this endpoint usually takes to answer; 0 while not known.
         """
         if self._state is _CLOSED:  # which time does not change
             return self._pass
         if self.state(now) is BreakerState.HALF_OPEN and not self._probing:
             self._probing = True
             self._probe_age_s = 0.0
+            patience_s = _PATIENCE * usual_s if usual_s else self._patience_s
+            self._probe_timeout_s = max(self._settings.probe_timeout_s, patience_s)
             self._begin_epoch()
-            return Pass(self._pass.epoch, probe=True)
+            return Pass(self._pass.epoch, probe=True, timeout_s=self._probe_timeout_s)
         return self._pass
+
+    def answered(self, pass_: Pass, now: float) -> Change | None:
+        """Note that a request which still runs has got the first of its answer.
+
+        Returns:
+            The transition that this made, else None.
+        """
+        if not pass_.probe:
+            return None
+        self._let_time_pass(now)
+        if pass_.epoch != self._pass.epoch or not self._probing:
+            return None
+        return self._move(_Event.PROBE_ANSWERED)
 
     def end(self, pass_: Pass, outcome: Outcome, now: float) -> Change | None:
         """Fold in how a request ended; call it exactly once for each `begin`.
@@ -239,9 +276,11 @@ class Breaker:
         self._let_time_pass(now)
         if pass_.epoch != self._pass.epoch or not self._settings.enabled:
             return None
-        if pass_.probe:
-            return self._end_probe(outcome)
-        if self._state is _CLOSED and outcome in _FAILURES:
+        if self._state is not _CLOSED:
+            return self._end_probe(outcome) if pass_.probe else None
+        if outcome is _OK:  # the probe, which `answered` has counted
+            self._failures = 0
+        elif outcome in _FAILURES:
             self._failures += 1
             if self._failures >= self._settings.fail_threshold:
                 return self._move(_Event.TRIPPED)
@@ -253,7 +292,7 @@ class Breaker:
         if state is BreakerState.OPEN:
             return max(0.0, self._cooldown_s - self._age_s)
         if self._probing:
-            return max(0.0, self._settings.probe_timeout_s - self._probe_age_s)
+            return max(0.0, self._probe_timeout_s - self._probe_age_s)
         return 0.0
 
     def cap(self, floor: int, limit: int, now: float) -> int:
@@ -303,10 +342,11 @@ class Breaker:
         self._age_s += elapsed_s
         if self._probing:
             self._probe_age_s += elapsed_s
-            overdue_s = self._probe_age_s - self._settings.probe_timeout_s
+            overdue_s = self._probe_age_s - self._probe_timeout_s
             if overdue_s >= 0:
                 # The new cooldown began when the lease ran out, not when somebody noticed.
                 self._move(_Event.PROBE_EXPIRED, age_s=overdue_s)
+                self._grow_patience()
         if self._state is BreakerState.OPEN and self._age_s >= self._cooldown_s:
             self._move(_Event.COOLED_DOWN, age_s=self._age_s - self._cooldown_s)
 
@@ -317,10 +357,15 @@ class Breaker:
         if outcome is _OK:
             return self._move(_Event.PROBE_ANSWERED)
         if outcome in _FAILURES:
+            if outcome is Outcome.TIMEOUT:
+                self._grow_patience()
             return self._move(_Event.PROBE_FAILED)
         # Says nothing about the endpoint: the next request may probe.
         self._probing = False
         return None
+
+    def _grow_patience(self) -> None:
+        self._patience_s = min(self._settings.max_cooldown_s, 2.0 * self._probe_timeout_s)
 
     def _begin_epoch(self) -> None:
         self._pass = Pass(self._pass.epoch + 1, probe=False)
@@ -338,6 +383,7 @@ class Breaker:
             self._recoveries += 1
             self._failures = 0
             self._answers = 1  # the probe's own
+            self._patience_s = 0.0
         self._probing = False
         self._state = after
         self._age_s = age_s

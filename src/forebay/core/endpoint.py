@@ -10,19 +10,23 @@ from forebay.core.breaker import BreakerState
 from forebay.core.model import EngineState, Outcome
 
 if TYPE_CHECKING:
-    from forebay.core.breaker import Breaker, Change, Pass
+    from forebay.core.breaker import Breaker, Change
+    from forebay.core.grant import Grant
     from forebay.core.limits.protocol import Limit
     from forebay.core.member import Member
     from forebay.core.model import Decision, Ending, Endpoint, Signal, Timing
     from forebay.core.observer import Observer
 
-# Weight of a new reading in the running mean of service times.
-_SERVICE_TIME_GAIN = 0.1
+# Weight of a new reading in a running mean of times.
+_TIME_GAIN = 0.1
 # How often a limit that ramps is looked at while requests wait, seconds.
 _RELOOK_S = 1.0
 _SOON_S = 0.001
 # An engine that said that it sleeps, and then nothing for so long, is tried again, seconds.
 _STALE_S = 15.0
+# A request that ends like this says that the endpoint needs rest; a time that comes with anything
+# else (a wrong key, say) is its caller's business.
+_NEEDS_REST = frozenset({Outcome.CONGESTION, Outcome.LOADING, Outcome.FAILURE, Outcome.TIMEOUT})
 
 _OK, _AWAKE, _CLOSED = Outcome.OK, EngineState.AWAKE, BreakerState.CLOSED
 
@@ -48,6 +52,8 @@ class EndpointState:
         signal: what its engine last said of itself.
         held_until: it asked to be left alone until then.
         service_s: running mean of how long a request holds its slot; 0 while not known.
+        answer_s: running mean of the time until a request is answered: to its first token, or to
+            its end if it does not stream; 0 while not known.
     """
 
     endpoint: Endpoint
@@ -64,6 +70,7 @@ class EndpointState:
     signal: Signal | None = field(default=None, init=False)
     held_until: float = field(default=-inf, init=False)
     service_s: float = field(default=0.0, init=False)
+    answer_s: float = field(default=0.0, init=False)
     # A closed breaker admits whatever the time, and need not be asked.
     _closed: bool = field(default=True, init=False)
     _ramping: bool = field(default=False, init=False)
@@ -131,8 +138,19 @@ class EndpointState:
         if decision is not None:
             self._limit_moved(decision, now)
 
-    def ended(self, ending: Ending, started_at: float, pass_: Pass, now: float) -> None:
+    def answered(self, grant: Grant, now: float) -> None:
+        """Fold in that a request which still runs has got the first of its answer."""
+        if grant.answered:
+            return
+        grant.answered = True
+        self.answer_s = _mean(self.answer_s, now - grant.at)
+        change = self.breaker.answered(grant.pass_, now)
+        if change is not None:
+            self._breaker_moved(change, now)
+
+    def ended(self, grant: Grant, ending: Ending, now: float) -> None:
         """Fold in how a request ended; call it while its slot still counts as taken."""
+        started_at = grant.at
         for timing in ending.timings:
             self.read(timing, started_at, now)
         outcome = ending.outcome
@@ -140,12 +158,14 @@ class EndpointState:
         if decision is not None:
             self._limit_moved(decision, now)
         if outcome is _OK:
-            held_s, mean_s = now - started_at, self.service_s
-            self.service_s = mean_s + _SERVICE_TIME_GAIN * (held_s - mean_s) if mean_s else held_s
-        if ending.retry_after_s:
+            held_s = now - started_at
+            self.service_s = _mean(self.service_s, held_s)
+            if not grant.answered:
+                self.answer_s = _mean(self.answer_s, held_s)
+        elif ending.retry_after_s and outcome in _NEEDS_REST:
             self.held_until = max(self.held_until, now + ending.retry_after_s)
             self.calm = False
-        change = self.breaker.end(pass_, outcome, now)
+        change = self.breaker.end(grant.pass_, outcome, now)
         if change is not None:
             self._breaker_moved(change, now)
 
@@ -180,3 +200,8 @@ class EndpointState:
     def _limit_moved(self, decision: Decision, now: float) -> None:
         self.calm = False
         self.observer.limit_changed(self.endpoint, decision, now)
+
+
+def _mean(mean_s: float, seconds: float) -> float:
+    """A running mean with one more reading in it; 0 stands for no reading yet."""
+    return mean_s + _TIME_GAIN * (seconds - mean_s) if mean_s else seconds

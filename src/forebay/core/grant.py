@@ -24,6 +24,7 @@ class Grant:
         at: when it was given.
         pass_: the breaker's leave; `pass_.probe` tells a half-open probe.
         held: it has not been released yet.
+        answered: its request has got the first of its answer.
     """
 
     ticket: Ticket
@@ -32,6 +33,7 @@ class Grant:
     at: float
     pass_: Pass
     held: bool = True
+    answered: bool = False
 
     def __repr__(self) -> str:
         return f"<Grant of {self.weight} on {self.member}>"

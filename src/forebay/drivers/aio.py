@@ -49,6 +49,11 @@ class Lease:
         """Whether this request tries an endpoint that was broken."""
         return self.grant.pass_.probe
 
+    @property
+    def probe_timeout_s(self) -> float:
+        """How long a probe may go without an answer, seconds; infinity for other requests."""
+        return self.grant.pass_.timeout_s
+
     def timing(self, timing: Timing) -> None:
         """Report a reading while the request still runs, e.g. its first token."""
         if not self.settled:
