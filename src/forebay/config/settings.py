@@ -45,18 +45,21 @@ class TimeoutSettings(Section):
     between_chunks_s: Seconds = 120.0
     """Silence inside an answer, and of a client that sends its request or takes its answer."""
     probe_s: Seconds = 15.0
-    """A breaker's probe of an endpoint that was away."""
+    """A breaker's probe of an endpoint that was away, up to its answer or its first token; three
+    times what that usually takes, where it is more."""
 
 
 class BreakerSettings(Section):
     """How an endpoint comes back after its breaker was open."""
 
     ramp_double_s: Seconds = 30.0
-    """Seconds in which the endpoint's share of its limit doubles, from one request."""
+    """Seconds in which what the endpoint may take doubles, beginning at its floor."""
     reset_after_requests: Count = 10
-    """Good answers in a row after which earlier failures are forgotten."""
+    """Good answers since it came back after which, once `reset_after_s` is over too, the next
+    outage begins with the first pause again."""
     reset_after_s: Seconds = 60.0
-    """Seconds without a failure after which earlier failures are forgotten."""
+    """Seconds since it came back after which, with `reset_after_requests` answers too, the next
+    outage begins with the first pause again."""
 
 
 class ApiKey(Section):
