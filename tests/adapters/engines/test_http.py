@@ -98,6 +98,34 @@ async def test_an_endless_body_is_given_up(session: aiohttp.ClientSession) -> No
             await HttpFetch(session)(url)
 
 
+SECRETS = "?token=hush&x=http://hush@hush/"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (MAX_BODY_BYTES + 1)],
+    ids=["nothing", "not HTTP", "endless"],
+)
+async def test_an_error_names_the_page_without_what_is_secret_in_its_url(
+    answer: bytes, session: aiohttp.ClientSession
+) -> None:
+    async with raw_server(answer) as url:
+        whole = url.replace("://", "://hush:hush@") + SECRETS
+        with pytest.raises(ScrapeFailed) as caught:
+            await HttpFetch(session)(whole)
+    assert url in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://hush@[::1/" + SECRETS, "hush@nonsense" + SECRETS])
+async def test_an_error_about_a_url_does_not_repeat_it(
+    url: str, session: aiohttp.ClientSession
+) -> None:
+    with pytest.raises(ScrapeFailed) as caught:
+        await HttpFetch(session)(url)
+    assert "hush" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/metrics", "nonsense", "http://[::1/"])
 async def test_what_cannot_be_reached_fails_the_read(
     url: str, session: aiohttp.ClientSession

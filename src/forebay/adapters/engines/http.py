@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -43,7 +44,7 @@ class HttpFetch:
         )
 
     async def __call__(self, url: str) -> Reply:
-        """Read `url`.
+        """Read `url`. Errors name it without what may be secret: its query and user info.
 
         Raises:
             ScrapeFailed: no complete answer in time, or one over the size limit.
@@ -52,18 +53,34 @@ class HttpFetch:
             async with self._session.get(
                 url, headers=self._headers, allow_redirects=False
             ) as response:
-                body = await _read(response)
+                body = await _read(response, url)
                 return Reply(response.status, dict(response.headers), body)
         except TimeoutError as error:
-            raise ScrapeFailed(f"{url}: no answer in time") from error
+            raise ScrapeFailed(f"{_named(url)}: no answer in time") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ScrapeFailed(f"{url}: {error or type(error).__name__}") from error
+            raise ScrapeFailed(f"{_named(url)}: {_what(error)}") from error
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def _read(response: aiohttp.ClientResponse, url: str) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise ScrapeFailed(f"{response.url}: body over the limit of {MAX_BODY_BYTES} bytes")
+            raise ScrapeFailed(f"{_named(url)}: body over the limit of {MAX_BODY_BYTES} bytes")
     return bytes(body)
+
+
+def _named(url: str) -> str:
+    """The URL without query and user info."""
+    scheme, separator, rest = re.split(r"[?#]", url, maxsplit=1)[0].rpartition("://")
+    host, slash, path = rest.partition("/")
+    return scheme + separator + host.rpartition("@")[2] + slash + path
+
+
+def _what(error: Exception) -> str:
+    """What went wrong; some of aiohttp's errors would repeat the whole URL."""
+    if isinstance(error, ValueError):  # aiohttp's errors about URLs are of this kind
+        return "this is no URL to read from"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return error.message or type(error).__name__
+    return str(error) or type(error).__name__
