@@ -60,7 +60,7 @@ class ScrapeFailed(ForebayError):  # noqa: N818
 
 
 class PoolExhausted(ForebayError):  # noqa: N818
-    """All connections that a client may have are in use.
+    """All connections that a client may have are in use, or this side cannot make another.
 
     This side is saturated; it says nothing about the endpoint, and must not count against it.
     """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from forebay.adapters.engines.retry_after import retry_after_s
 from forebay.adapters.engines.status import classify_error, stream_error
+from forebay.adapters.exhaustion import OWN_ERRNOS
 from forebay.core.model import Ending, Outcome
 from forebay.errors import UpstreamError
 
@@ -47,7 +48,7 @@ _OWN_ERRORS = (
     ChildProcessError,
     ProcessLookupError,
 )
-_OWN_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM}
+_OWN_ERRNOS = OWN_ERRNOS | {errno.ENOSPC}
 
 _STATUSES = range(100, 600)
 _TEXT_LENGTH = 4096

@@ -10,7 +10,8 @@ import pytest
 import trustme
 
 from forebay.adapters.upstream import UpstreamSettings, tls_context
-from forebay.errors import ConfigError, ConnectFailed, UpstreamError
+from forebay.errors import ConfigError, ConnectFailed, PoolExhausted, UpstreamError
+from support.exhaustion import no_descriptor_left
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +78,14 @@ async def test_nobody_listens(connect, fetch, unused_port):
         await fetch(upstream)
     assert not caught.value.response_started
     assert (upstream.stats().open, upstream.stats().connects) == (0, 0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_no_descriptor_left_is_this_sides_fault(connect, fetch, unused_port, host):
+    upstream = connect(f"http://{host}:{unused_port}")
+    with no_descriptor_left(), pytest.raises(PoolExhausted):
+        await fetch(upstream)
+    assert upstream.stats().open == 0
 
 
 async def test_a_name_that_does_not_exist(connect, fetch):

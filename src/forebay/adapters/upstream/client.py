@@ -78,7 +78,7 @@ class Upstream:
             head_timeout_s: from the request to the end of the response head; connecting apart.
 
         Raises:
-            PoolExhausted: `max_connections` are in use.
+            PoolExhausted: `max_connections` are in use, or this side lacks descriptors or ports.
             ConnectFailed: no connection.
             UpstreamTimeout: no head in time.
             UpstreamError: the endpoint went away or broke the protocol.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from forebay.adapters.exhaustion import is_own
 from forebay.adapters.upstream.connection import Connection
 from forebay.errors import ConnectFailed, PoolExhausted, UpstreamError
 
@@ -72,7 +73,7 @@ class Pool:
         """Make a connection.
 
         Raises:
-            PoolExhausted: there are as many as there may be.
+            PoolExhausted: there are as many as there may be, or this side lacks what one needs.
             ConnectFailed: it could not be made, or not in time.
             UpstreamError: the pool is, or was meanwhile, closed.
         """
@@ -137,6 +138,8 @@ class Pool:
                 f"{self._name}: no connection within {connect_timeout_s:g} s"
             ) from error
         except OSError as error:
+            if is_own(error):
+                raise PoolExhausted(f"{self._name}: {error}") from error
             raise ConnectFailed(f"{self._name}: no connection: {error}") from error
 
     def _on_hang_up(self, connection: Connection) -> None:
