@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 
 import anyio
@@ -436,3 +437,26 @@ class TestHowMuchAtOnce:
             async with connected(running.port) as other:
                 await other.send("POST", "/v1/embeddings", {"model": "m", "input": "t1"}, [JSON])
                 await eventually(lambda: running.queued == 2)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+async def test_all_pieces_of_one_request_share_what_may_be_held(
+    serve, gateway, monkeypatch, is_packed
+):
+    """Each of the answers is well within the bound."""
+    monkeypatch.setattr("forebay.gateway.embeddings.held._MOST_BYTES", 5000)
+
+    def behave(request):
+        if len(request["input"]) > 1:
+            return refusal(CONTENT_TOO_LARGE, "too large")
+        _, _, body = embeddings(request).partition(b"\r\n\r\n")
+        body += b" " * 2000
+        return (
+            response(gzip.compress(body), "Content-Encoding: gzip") if is_packed else response(body)
+        )
+
+    running = await gateway(one_embedder(Embedder(serve, behave).url))
+    assert_answers(await ask(running, texts(2)), texts(2))
+    answer = await ask(running, texts(3))
+    assert (answer.status, answer.error["code"]) == (502, "answer_too_large")
+    assert running.breaker("m")["failures"] == 0

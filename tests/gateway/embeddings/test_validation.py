@@ -132,3 +132,38 @@ class TestTokenIds:
         answer = await ask(running, {"model": "m", "input": [[9906, 1917], [15]]})
         assert (answer.status, answer.error["code"]) == (502, "upstream_invalid_response")
         assert running.counted("forebay_requests_total", outcome="failure") == 1
+
+
+@pytest.mark.parametrize(
+    "most",
+    [["x"] * 65_536, ["a,b\\", '",' * 200_000], [[1, 2]] * 65_536, [7] * 65_536],
+    ids=["texts", "long texts", "token lists", "token ids"],
+)
+async def test_as_many_inputs_as_there_may_be_are_passed_on(serve, gateway, most):
+    server = Embedder(serve, lambda _: json_response({}, status="418 Teapot"))
+    running = await gateway(one_embedder(server.url, engine="vllm"))
+    assert (await ask(running, {"model": "m", "input": most})).status == 418
+    if isinstance(most[0], str):
+        assert server.requests[0]["input"] == most
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        ["x"] * 65_537,
+        ["\\"] * 65_537,
+        [[1]] * 65_537,
+        [1] * 65_537,
+        ["x", *[1] * 65_537],
+        [[1], *[1] * 65_537],
+        [None] * 65_537,
+        [{}] * 65_537,
+    ],
+    ids=["texts", "backslashes", "token lists", "token ids", "mixed", "mixed lists", "nulls", "{}"],
+)
+async def test_too_many_inputs_are_refused(serve, gateway, many):
+    server = Embedder(serve)
+    running = await gateway(one_embedder(server.url, engine="vllm"))
+    answer = await ask(running, {"model": "m", "input": many})
+    assert (answer.status, answer.error["param"]) == (400, "input")
+    assert server.bodies == []

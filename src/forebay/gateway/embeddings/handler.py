@@ -81,7 +81,7 @@ class EmbeddingsHandler:
             known = self._known[model] = {
                 id_: KnownEndpoint(target)
                 for id_, target in self._deployment.targets.items()
-                if model in {target.endpoint.model, target.endpoint.fallback_of}
+                if target.endpoint.model == model
             }
         return known
 

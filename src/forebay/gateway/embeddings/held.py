@@ -21,8 +21,43 @@ class InvalidAnswer(Exception):  # noqa: N818 - what is wrong, to go into a mess
     """An answer that does not give each input its vector."""
 
 
+class Room:
+    """What may still be held for one request, all of its answers together.
+
+    Attributes:
+        left: in bytes.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = _MOST_BYTES
+
+    def take(self, size: int) -> None:
+        """Take some of it.
+
+        Raises:
+            Refused: there is not as much.
+        """
+        self.check(size)
+        self.left -= size
+
+    def check(self, size: int) -> None:
+        """See that there is as much.
+
+        Raises:
+            Refused: there is not.
+        """
+        if size > self.left:
+            message = f"the vectors are over {_MOST_BYTES} bytes; ask for fewer at once, or base64"
+            raise Refused(502, message, code="answer_too_large")
+
+
 class HeldAnswer:
     """A `forebay.gateway.message.Responder` that keeps what it is given.
+
+    Args:
+        room: of the request.
 
     Attributes:
         status: of the answer; 0 while there is none.
@@ -30,15 +65,15 @@ class HeldAnswer:
         pieces: of the body.
     """
 
-    __slots__ = ("_size", "event_stream", "headers", "pieces", "started", "status")
+    __slots__ = ("_room", "event_stream", "headers", "pieces", "started", "status")
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room) -> None:
         self.started = False
         self.event_stream = False
         self.status = 0
         self.headers: Headers = []
         self.pieces: list[bytes] = []
-        self._size = 0
+        self._room = room
 
     async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Note status and headers."""
@@ -51,11 +86,8 @@ class HeldAnswer:
         Raises:
             Refused: the answer is too large to be held.
         """
+        self._room.take(len(piece))
         self.pieces.append(piece)
-        self._size += len(piece)
-        if self._size > _MOST_BYTES:
-            message = f"the vectors are over {_MOST_BYTES} bytes; ask for fewer at once, or base64"
-            raise Refused(502, message, code="answer_too_large")
 
     async def end(self, piece: bytes = b"") -> None:
         """Keep the last piece."""
@@ -63,6 +95,11 @@ class HeldAnswer:
 
     def cut(self) -> None:
         """Nothing: what is held has not been sent."""
+
+    def drop(self) -> None:
+        """Keep status and headers only."""
+        self._room.left += sum(map(len, self.pieces))
+        self.pieces = []
 
     @property
     def ok(self) -> bool:
@@ -78,6 +115,7 @@ class HeldAnswer:
 
         Raises:
             InvalidAnswer: another encoding, or a broken one. None was asked for.
+            Refused: it is too large to be unpacked.
         """
         body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
         encoding = self.header(b"content-encoding")
@@ -87,13 +125,14 @@ class HeldAnswer:
             raise InvalidAnswer(f"its content-encoding is {encoding.decode('latin-1')!r}")
         unpacker = zlib.decompressobj(wbits=_ANY_ZLIB_HEADER)
         try:
-            content = unpacker.decompress(body, _MOST_BYTES)
+            content = unpacker.decompress(body, self._room.left + 1)
         except zlib.error as error:
             raise InvalidAnswer(
                 f"its body is not what its content-encoding says: {error}"
             ) from None
+        self._room.check(len(content))
         if not unpacker.eof:
-            raise InvalidAnswer("its compressed body is cut short or too large")
+            raise InvalidAnswer("its compressed body is cut short")
         return content
 
     async def pass_on(self, responder: Responder) -> None:

@@ -5,6 +5,7 @@ The inputs stay JSON as it came; they are told apart by their first byte, and ne
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 Encoding = Literal["float", "base64"]
 
+# Each costs memory and time of its own, many times its bytes if it is short.
+_MOST_INPUTS = 65_536
+_FIRST = re.compile(rb"\[\s*(.)", re.DOTALL)
+_LIST_THEN_OTHER = re.compile(rb"\]\s*,\s*[^\[\s]")
+_texts = msgspec.json.Decoder(list[str])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL, _SPACE, _QUOTE = b"null", b" \t\r\n", ord('"')
@@ -108,6 +114,8 @@ def read(look: Look, body: bytes) -> Inputs:
     Raises:
         Refused: inputs that no server takes.
     """
+    if len(body) > 2 * _MOST_INPUTS and body.count(b",") >= _MOST_INPUTS:
+        _check_count(bytes(look.input))
     items, are_tokens = _items_of(look.input, body)
     encoding = bytes(look.encoding_format)
     return Inputs(
@@ -144,6 +152,29 @@ def _items_of(raw: msgspec.Raw, body: bytes) -> tuple[Sequence[msgspec.Raw], boo
         return items, True
     _check_flat(items)
     return (), True
+
+
+def _check_count(raw: bytes) -> None:
+    """See that a long list has not too many inputs, before anything is made of each."""
+    first = _FIRST.match(raw)
+    if first is None:  # no list, or an empty one
+        return
+    if first[1] == b'"':
+        # A quote that begins a text follows no backslash, so this finds at least half of them.
+        count = (raw.count(b'"') - raw.count(b'\\"')) // 2
+        if count <= _MOST_INPUTS:
+            try:
+                count = len(_texts.decode(raw))
+            except msgspec.ValidationError as error:
+                raise _invalid(f"is not a list of texts alone: {error}") from None
+    elif first[1] == b"[":
+        if _LIST_THEN_OTHER.search(raw):
+            raise _invalid("is not a list of lists of token ids alone")
+        count = raw.count(b"[") - 1
+    else:  # one document of token ids, or nothing valid
+        count = raw.count(b",") + 1
+    if count > _MOST_INPUTS:
+        raise _invalid(f"has over {_MOST_INPUTS:,} items; send fewer at once")
 
 
 def _has_messages(body: bytes) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from forebay.core.model import Ending, Outcome
 from forebay.errors import Rejected
 from forebay.gateway.embeddings import answers
-from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer
+from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
 from forebay.gateway.embeddings.remaining import Remaining
 from forebay.gateway.exchange import Exchange
 from forebay.gateway.failure import Failed
@@ -103,6 +103,7 @@ class Pieces:
         self._done: list[Part] = []
         self._at_work: list[KnownEndpoint] = []  # one for each piece under way
         self._turn = asyncio.Lock()
+        self._room = Room()
         self.queued_s = 0.0
 
     async def run(self) -> list[Part]:
@@ -189,7 +190,7 @@ class Pieces:
             self._at_work.remove(known)
 
     async def _exchange(self, piece: Piece, lease: Lease) -> Ending:
-        held, target = HeldAnswer(), piece.known.target
+        held, target = HeldAnswer(self._room), piece.known.target
         body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
         try:
             ending = await Exchange(self._call.part(body, held), target, lease).run()
@@ -201,6 +202,7 @@ class Pieces:
         if not held.ok:
             beginning = b"".join(held.pieces)[:_LOOK_BYTES]
             if self._asks_again(piece, held.status, beginning, ending):
+                held.drop()
                 return ending
             raise RefusedUpstream(held, ending)
         self._done.append(Part(piece.start, held, self._understood(piece, held)))
@@ -226,8 +228,11 @@ class Pieces:
                 content, piece.inputs, encoding
             ):
                 return None
-            return answers.read(content, piece.inputs, encoding)
+            answer = answers.read(content, piece.inputs, encoding)
         except InvalidAnswer as invalid:
             message = f"{piece.known.target.name} sent no valid answer: {invalid}"
             refused = Refused(502, message, code="upstream_invalid_response")
             raise Failed(refused, _FAILURE) from invalid
+        held.drop()  # it may be packed; from here on `answer` is what is kept
+        self._room.take(len(content))
+        return answer
