@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import time
 import tracemalloc
 
 import aiohttp
 import anyio
 import pytest
 
+from forebay.gateway.look import decoded, look_at
+from forebay.gateway.message import Request
+from forebay.gateway.refusal import Refused
 from support.configs import one_chat
 from support.endpoint import Endpoint
 from support.http_responses import LAST_CHUNK, chunk, json_response
@@ -218,6 +222,17 @@ class TestPacked:
         assert (answer.status, answer.error["code"]) == (415, "unsupported_encoding")
 
 
+def test_a_packed_body_is_not_kept_beside_the_unpacked_one():
+    plain = b'{"model":"m"}'
+    headers = [(b"content-encoding", b"gzip"), (b"x-more", b"1")]
+    request = Request("POST", b"/v1/x", b"", headers, gzip.compress(plain))
+    body = decoded(request, MIB)
+    assert body == plain
+    assert request.body is body
+    assert request.headers == [(b"x-more", b"1")]
+    assert b"content-encoding" not in request.fields
+
+
 class TestForms:
     def form(self, *parts, boundary="xyz"):
         body = b"".join(
@@ -258,6 +273,20 @@ class TestForms:
         running = await gateway(one_chat(Endpoint(serve).url))
         answer = await asked(running, self.form(self.FILE), self.KIND)
         assert (answer.status, answer.error["code"]) == (400, "no_model")
+
+    @pytest.mark.parametrize("filler", [b"-" * 60 * MIB, b"---\r\n\r\n" * 7 * MIB])
+    async def test_a_form_of_countless_parts_is_400_at_once(self, serve, gateway, filler):
+        running = await gateway(one_chat(Endpoint(serve).url))
+        request = Request(
+            "POST", b"/v1/x", b"", [(b"content-type", b"multipart/x; boundary=-")], b""
+        )
+        started = time.perf_counter()
+        with pytest.raises(Refused, match="256 parts") as caught:
+            look_at(request, filler)
+        assert time.perf_counter() - started < 0.1
+        assert caught.value.status == 400
+        kind = ("Content-Type", "multipart/form-data; boundary=-")
+        assert (await asked(running, filler[:MIB], kind)).error["code"] == "no_model"
 
     async def test_a_quoted_boundary_may_hold_anything(self, serve, gateway):
         running = await gateway(one_chat(Endpoint(serve, json_response({})).url))

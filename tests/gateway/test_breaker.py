@@ -12,6 +12,7 @@ from forebay.adapters.upstream import Upstream, UpstreamSettings
 from forebay.emulator.faults import Hang, Loading, Reset, Status
 from support.configs import emulated, one_chat
 from support.endpoint import Endpoint
+from support.exhaustion import no_descriptor_left
 from support.http_responses import json_response
 from support.waiting import eventually
 from support.wire import connected
@@ -172,6 +173,48 @@ async def test_no_connection_left_on_this_side_is_not_the_endpoints_fault(serve,
     assert running.endpoint("m")["limit"] == 8
     assert running.counted("forebay_rejections_total", reason="gateway_saturated") == 10
     await few.aclose()
+
+
+async def test_no_descriptor_left_on_this_side_is_not_the_endpoints_fault(serve, gateway):
+    running = await gateway(one_chat(Endpoint(serve, json_response({"ok": True})).url, **FAST))
+    async with connected(running.port) as wire:
+        assert (await wire.ask("GET", "/v1/models")).status == 200
+        with no_descriptor_left():
+            for _ in range(5):
+                answer = await wire.ask("POST", CHAT, b'{"model":"m"}')
+                assert (answer.status, answer.error["code"]) == (503, "gateway_saturated")
+                assert int(answer.head["retry-after"]) >= 1
+        assert running.breaker("m")["failures"] == 0
+        assert (await wire.ask("POST", CHAT, b'{"model":"m"}')).json == {"ok": True}
+
+
+async def test_asking_for_a_stream_where_there_is_none_cannot_open_it(serve, gateway):
+    async def script(peer):
+        while await peer.request():
+            await anyio.sleep(0.05)
+            await peer.send(json_response({"data": [1]}))
+
+    config = one_chat(serve(script).url, forebay={"sse_keepalive_s": 0.01}, **FAST)
+    running = await gateway(config)
+    for _ in range(4):
+        async with connected(running.port) as wire:
+            answer = await wire.ask("POST", "/v1/rerank", b'{"model":"m","stream":true}')
+        assert b"does not stream /v1/rerank" in answer.pieces[-1]
+    assert running.breaker("m")["failures"] == 0
+    assert running.counted("forebay_requests_total", outcome="client_error") == 4
+
+
+async def test_an_error_in_place_of_a_stream_opens_it(serve, gateway):
+    async def script(peer):
+        while await peer.request():
+            await anyio.sleep(0.05)
+            await peer.send(json_response({"error": {"message": "CUDA error", "code": 500}}))
+
+    config = one_chat(serve(script).url, forebay={"sse_keepalive_s": 0.01}, **FAST)
+    running = await gateway(config)
+    for _ in range(2):
+        assert b"CUDA error" in (await asked(running, b'{"model":"m","stream":true}')).pieces[-1]
+    assert running.breaker("m")["state"] == "open"
 
 
 async def test_a_wrong_key_for_an_endpoint_is_no_outage(serve, gateway):

@@ -337,3 +337,13 @@ class TestStreamsUnderWay:
         answer = await asked(running)
         assert answer.body.endswith(event("x" * 60, "stop"))
         assert outcomes(running) == {"ok": 1}
+
+
+async def test_an_error_event_fits_behind_a_stream_whose_length_was_told(serve, gateway):
+    events = event("one") + event("two")
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {len(events)}"
+    running = await gateway(one_chat(Endpoint(serve, head.encode() + b"\r\n\r\n" + events).url))
+    answer = await asked(running)
+    assert answer.head.get("content-length") is None
+    assert answer.body.startswith(events)
+    assert error_event(answer)["code"] == "upstream_error"

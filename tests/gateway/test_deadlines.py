@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import anyio
 import pytest
 
 from forebay.emulator.faults import Hang
@@ -78,6 +79,55 @@ async def test_a_plain_answer_that_runs_out_of_time_is_cut(serve, gateway):
         await wire.send("POST", CHAT, PLAIN, [SHORT])
         assert (await wire.closed()).endswith(b"\r\n\r\n12345")
     await endpoint.server.left()
+
+
+async def flowing(peer):
+    """A stream that never pauses for long, and never ends."""
+    await peer.answer(STREAM)
+    while True:
+        await peer.send(chunk(event("x")))
+        await anyio.sleep(0.02)
+
+
+async def flowing_plainly(peer):
+    """A body that never pauses at all, and never ends."""
+    await peer.answer(b"HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\n\r\n")
+    while True:
+        await peer.send(b"x" * 10_000)
+
+
+@pytest.mark.parametrize(
+    ("script", "body"), [(flowing, STREAMING), (flowing_plainly, PLAIN)], ids=["stream", "plain"]
+)
+async def test_an_answer_that_flows_when_the_configured_time_is_over_is_not_charged(
+    serve, gateway, script, body
+):
+    server = serve(script)
+    running = await gateway(one_chat(server.url, forebay={"timeouts": {"request_s": 0.3}}))
+    for _ in range(4):
+        async with connected(running.port) as wire:
+            await wire.send("POST", CHAT, body)
+            with anyio.fail_after(2):
+                if body is STREAMING:
+                    assert b'"code":"deadline"' in (await wire.answer()).pieces[-1]
+                else:
+                    await wire.closed()
+    await server.left()
+    assert running.counted("forebay_requests_total", outcome="cancelled") == 4
+    assert running.breaker("m")["failures"] == 0
+
+
+@pytest.mark.parametrize("body", [PLAIN, STREAMING])
+async def test_silence_within_the_configured_time_is_charged(serve, gateway, body):
+    half = response(b"1234567890")[:-5] if body is PLAIN else STREAM + chunk(event("one"))
+    endpoint = Endpoint(serve, half)
+    running = await gateway(one_chat(endpoint.url, forebay={"timeouts": {"between_chunks_s": 0.3}}))
+    async with connected(running.port) as wire:
+        await wire.send("POST", CHAT, body)
+        await wire.head()
+        await endpoint.server.left()
+        await eventually(lambda: running.idle)
+    assert running.counted("forebay_requests_total", outcome="timeout") == 1
 
 
 async def test_a_time_set_by_the_client_may_be_longer_than_the_configured_one(host, gateway):

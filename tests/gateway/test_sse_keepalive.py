@@ -106,7 +106,7 @@ async def test_a_refusal_after_comments_is_an_error_event(serve, gateway):
     [
         (json_answer({"error": {"message": "too long"}}, status="400 Bad Request"), b"too long"),
         (json_answer({"error": {"message": "queue full"}}, status="503 Busy"), b"queue full"),
-        (json_answer({"choices": []}), b"without a stream"),
+        (json_answer({"choices": []}), b"does not stream"),
         (STREAM + chunk(b'data: {"error":{"message":"CUDA"}}\n\n') + LAST_CHUNK, b"CUDA"),
         (STREAM + LAST_CHUNK, b"without an event"),
     ],

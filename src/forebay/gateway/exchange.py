@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from forebay.adapters.engines.retry_after import retry_after_s
 from forebay.adapters.engines.status import stream_error
 from forebay.core.model import Ending, Outcome, Timing, TimingKind
-from forebay.errors import PoolExhausted, UpstreamError
+from forebay.errors import PoolExhausted, UpstreamError, UpstreamTimeout
 from forebay.gateway import failure, headers, tap
 from forebay.gateway.failure import Failed
 from forebay.gateway.message import DONE
@@ -48,7 +48,7 @@ class Exchange:
         lease: the slot that the request holds.
     """
 
-    __slots__ = ("_received", "call", "lease", "sent_at", "tap", "target")
+    __slots__ = ("_begun", "_received", "call", "lease", "sent_at", "tap", "target")
 
     _received: headers.Received
 
@@ -57,6 +57,7 @@ class Exchange:
         self.target = target
         self.lease = lease
         self.sent_at = 0.0
+        self._begun = False  # the answer that the client is to get
         self.tap = tap.StreamTap(call.clock)
 
     async def run(self) -> Ending:
@@ -70,10 +71,10 @@ class Exchange:
             response = await self._send()
             return await self._relay(response)
         except UpstreamError as error:
-            raise failure.no_answer(self.target, self.call, error) from error
+            raise failure.no_answer(self.target, self.call, error, begun=self._begun) from error
         except PoolExhausted as error:
             self.call.metrics.rejected(None, "gateway_saturated")
-            raise failure.saturated(self.target) from error
+            raise failure.saturated(self.target, error) from error
         finally:
             if response is not None:
                 response.abort()
@@ -86,10 +87,7 @@ class Exchange:
             call.method,
             target.target_of(request.path, request.query),
             headers.to_endpoint(
-                request,
-                request_id=call.request_id,
-                authorization=target.authorization,
-                identity_body=call.body is not request.body,
+                request, request_id=call.request_id, authorization=target.authorization
             ),
             call.body,
             head_timeout_s=self._first_byte_s(),
@@ -106,8 +104,6 @@ class Exchange:
             return self._relay_stream(response)
         if content_type.startswith(b"text/html"):
             raise self._html(status)
-        if self.call.responder.started:  # by a keep-alive comment: a stream was asked for
-            raise failure.broken(self.target, "answered a streaming request without a stream")
         return self._relay_plain(response)
 
     # -- streams -------------------------------------------------------------------------------
@@ -119,7 +115,9 @@ class Exchange:
         responder, stream = call.responder, self.tap
         responder.event_stream = True
         if not responder.started:
-            await responder.start(response.status, self._headers_to_client())
+            # Without the endpoint's length: an error event may have to follow.
+            sent = headers.without(self._headers_to_client(), b"content-length")
+            await responder.start(response.status, sent)
         for piece in held:
             await responder.write(piece)
         await self._relay_pieces(response)
@@ -166,6 +164,7 @@ class Exchange:
         outcome = stream_error(beginning)
         if outcome is not None:
             raise failure.error_in_success(self.target, beginning, outcome)
+        self._begun = True
         self.tap.first(beginning)
         seconds = self.tap.first_at - self.sent_at
         self.lease.timing(Timing(_FIRST_TOKEN, seconds, max(1.0, len(self.call.body) / 4)))
@@ -182,6 +181,9 @@ class Exchange:
         outcome = tap.error_alone(first[:_HELD_BYTES])
         if outcome is not None:
             raise failure.error_in_success(self.target, first, outcome)
+        if call.responder.started:  # by a keep-alive comment: a stream was asked for
+            raise failure.not_streamed(self.target, call.request.path)
+        self._begun = True
         await call.stop_keepalive()
         await call.responder.start(response.status, self._headers_to_client())
         arrived_at, last = await self._pass_on(response, first)
@@ -232,16 +234,19 @@ class Exchange:
         return self._received.to_client(own, call.request_id, id_was_sent=call.id_was_sent)
 
     def _most_first_byte_s(self) -> float:
-        settings = self.call.settings
-        return settings.probe_s if self.lease.is_probe else settings.first_byte_s
+        lease = self.lease
+        return lease.probe_timeout_s if lease.is_probe else self.call.settings.first_byte_s
 
     def _first_byte_s(self) -> float:
         left = self.call.deadline - self.call.clock()
         return max(0.0, min(self._most_first_byte_s(), left))
 
     def _between_s(self) -> float:
+        """Longest wait for the next piece; with no time left there is none, even if it is here."""
         left = self.call.deadline - self.call.clock()
-        return max(0.0, min(self.call.settings.between_chunks_s, left))
+        if left <= 0:
+            raise UpstreamTimeout("the request's deadline is over", response_started=True)
+        return min(self.call.settings.between_chunks_s, left)
 
     def _html(self, status: int) -> Failed:
         return failure.broken(

@@ -10,13 +10,14 @@ from forebay.errors import UpstreamTimeout
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
-    from forebay.errors import UpstreamError
+    from forebay.errors import PoolExhausted, UpstreamError
     from forebay.gateway.call import Call
     from forebay.gateway.target import Target
 
+_BAD_REQUEST = 400
 _BAD_GATEWAY, _UNAVAILABLE, _GATEWAY_TIMEOUT = 502, 503, 504
 _STATUS_OF_STREAMED_ERROR = {
-    Outcome.CLIENT_ERROR: 400,
+    Outcome.CLIENT_ERROR: _BAD_REQUEST,
     Outcome.CONGESTION: _UNAVAILABLE,
     Outcome.LOADING: _UNAVAILABLE,
 }
@@ -58,15 +59,34 @@ def error_in_success(target: Target, body: bytes, outcome: Outcome) -> Failed:
     return Failed(_refused(status, message), Ending(outcome))
 
 
-def saturated(target: Target) -> Failed:
-    """This side has no connection left; the endpoint has nothing to do with it."""
-    message = f"the gateway has no connection left for {target.name}"
+def saturated(target: Target, error: PoolExhausted) -> Failed:
+    """This side can make no connection; the endpoint has nothing to do with it."""
+    message = f"the gateway has no connection left for {target.name}: {error}"
     refused = Refused(_UNAVAILABLE, message, code="gateway_saturated")
     return Failed(refused, Ending(Outcome.CANCELLED))
 
 
-def no_answer(target: Target, call: Call, error: UpstreamError) -> Failed:
-    """The endpoint could not be reached, went away, or did not answer in time."""
+def not_streamed(target: Target, path: bytes) -> Failed:
+    """A stream was asked for and begun, and a good answer of another kind came."""
+    message = (
+        f"{target.name} does not stream {path.decode('latin-1')}; "
+        'ask without "stream": true, then its answer can be passed on'
+    )
+    return Failed(
+        Refused(_BAD_REQUEST, message, code="not_streamed", param="stream"),
+        Ending(Outcome.CLIENT_ERROR),
+    )
+
+
+def no_answer(target: Target, call: Call, error: UpstreamError, *, begun: bool) -> Failed:
+    """The endpoint could not be reached, went away, or did not answer in time.
+
+    Args:
+        target: the endpoint.
+        call: the request.
+        error: what happened.
+        begun: some of the answer had come, so that not all of its time was the endpoint's silence.
+    """
     outcome = classify_error(error)
     if not isinstance(error, UpstreamTimeout):
         advice = hint(error)
@@ -75,10 +95,11 @@ def no_answer(target: Target, call: Call, error: UpstreamError) -> Failed:
     if call.clock() < call.deadline - _TOLERANCE_S:
         message = f"{target.name} did not answer in time: {error}"
         return Failed(Refused(_GATEWAY_TIMEOUT, message, code="timeout"), Ending(outcome))
-    if not call.deadline_is_default:
-        # The request ran out of a time of its own; the endpoint would have had longer.
+    if begun or not call.deadline_is_default:
+        # The answer was long or its reader slow, or the request ran out of a time of its own.
         outcome = Outcome.CANCELLED
-    message = f"{target.name} did not answer before the request's deadline"
+    what = "had not ended its answer" if begun else "did not answer"
+    message = f"{target.name} {what} before the request's deadline"
     return Failed(Refused(_GATEWAY_TIMEOUT, message, code="deadline"), Ending(outcome))
 
 

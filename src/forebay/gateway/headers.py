@@ -38,16 +38,13 @@ _OWN_PREFIX = b"x-forebay-"
 _NOT_SENT_BACK = _HOP_BY_HOP | {b"x-forebay-endpoint", b"x-forebay-queued-ms"}
 
 
-def to_endpoint(
-    request: Request, *, request_id: bytes, authorization: bytes | None, identity_body: bool
-) -> Headers:
+def to_endpoint(request: Request, *, request_id: bytes, authorization: bytes | None) -> Headers:
     """The headers of the request to an endpoint.
 
     Args:
         request: as the caller sent it.
         request_id: passed on as ``x-request-id``.
         authorization: the endpoint's own key, as a header value.
-        identity_body: the body is sent decoded, so its content-encoding does not hold any more.
     """
     fields = request.fields
     dropped = (
@@ -58,8 +55,6 @@ def to_endpoint(
         for pair in request.headers
         if pair[0] not in dropped and not pair[0].startswith(_OWN_PREFIX)
     ]
-    if identity_body:
-        sent = without(sent, b"content-encoding")
     sent += ((b"accept-encoding", b"identity"), (b"x-request-id", request_id))
     if authorization is not None:
         sent.append((b"authorization", authorization))

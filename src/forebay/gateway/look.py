@@ -23,6 +23,8 @@ _NAMED_MODEL = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _PART_HEAD_BYTES = 1024
+# A form is looked through up to here; transcriptions and edits of images have some ten parts.
+_MOST_PARTS = 256
 _GZIP = zlib.MAX_WBITS | 16
 
 
@@ -66,7 +68,7 @@ def look_at(request: Request, body: bytes) -> Look:
 
 
 def decoded(request: Request, limit: int) -> bytes:
-    """The body with its gzip undone, if it has any.
+    """The body with its gzip undone, if it has any; from then on the request is one without.
 
     Raises:
         Refused: broken gzip, more than `limit` bytes, or another encoding.
@@ -91,6 +93,10 @@ def decoded(request: Request, limit: int) -> bytes:
         raise Refused(400, "the gzip body is cut short", code="invalid_gzip")
     if unpacker.unused_data:
         raise Refused(400, "the gzip body goes on after its end", code="invalid_gzip")
+    # The packed body is not kept beside the other, nor the header that would describe it.
+    request.body = body
+    request.headers = [pair for pair in request.headers if pair[0] != b"content-encoding"]
+    del request.fields[b"content-encoding"]
     return body
 
 
@@ -117,11 +123,20 @@ def _look_at_form(body: bytes, content_type: bytes) -> Look:
     boundary = _BOUNDARY.search(content_type)
     if boundary is None:
         raise Refused(400, "the multipart body has no boundary", code="invalid_form")
-    for part in body.split(b"--" + (boundary[1] or boundary[2])):
-        end = part.find(b"\r\n\r\n", 0, _PART_HEAD_BYTES)
-        if end >= 0 and _NAMED_MODEL.search(part, 0, end + 2):
-            return Look(model=part[end:].decode("utf-8", "replace").strip())
-    return Look()
+    mark = b"--" + (boundary[1] or boundary[2])
+    at = body.find(mark)
+    for _ in range(_MOST_PARTS):
+        if at < 0:
+            return Look()
+        start = at + len(mark)
+        at = body.find(mark, start)
+        stop = len(body) if at < 0 else at
+        end = body.find(b"\r\n\r\n", start, min(stop, start + _PART_HEAD_BYTES))
+        if end >= 0 and _NAMED_MODEL.search(body, start, end + 2):
+            return Look(model=body[end:stop].decode("utf-8", "replace").strip())
+    raise Refused(
+        400, f"no model in the form's first {_MOST_PARTS} parts", code="no_model", param="model"
+    )
 
 
 def _from_query(query: bytes) -> str | None:

@@ -50,7 +50,8 @@ class Silence:
         self._most_s = most_s
         self._deadline = deadline
         self._waits = False  # for the client
-        self._since = 0.0  # when that ended last
+        # When that ended last; it may have been waited for before this watch began.
+        self._since = loop.time()
         self._handle = loop.call_at(self._due(), self._check)
 
     def stop(self) -> None:
