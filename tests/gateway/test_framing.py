@@ -7,7 +7,7 @@ import pytest
 
 from support.configs import one_chat
 from support.endpoint import Endpoint
-from support.http_responses import chunk, event, json_response
+from support.http_responses import chunk, json_response
 from support.wire import connected
 
 pytestmark = pytest.mark.anyio
@@ -54,32 +54,14 @@ async def test_no_content_tells_no_length(serve, gateway):
             assert head.get("transfer-encoding") is None
 
 
-async def test_nothing_is_sent_beyond_the_length_that_was_told(serve, gateway):
-    """The stream breaks off in the middle of a text, and the error has no room in it."""
-    body = event("one") + event("two")
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
-    running = await gateway(one_chat(Endpoint(serve, head % len(body) + body).url))
-    async with connected(running.port) as wire:
-        await wire.send("POST", CHAT, {"model": "m", "stream": True})
-        head = await wire.head()
-        received = await wire.closed()
-    if told := head.get("content-length"):
-        assert len(received) == int(told)
-    else:
-        assert b"upstream_error" in received
-
-
-async def test_an_answer_with_a_header_of_two_lines_is_a_failure_of_the_gateways_own(
-    serve, gateway, monkeypatch, caplog
-):
+async def test_nothing_is_sent_beyond_the_length_that_was_told(serve, gateway, monkeypatch):
+    """The client would take it for the beginning of its next answer."""
     monkeypatch.setattr(
         "forebay.gateway.headers.Received.to_client",
-        lambda *_args, **_more: [(b"a", b"b\r\nc: d"), (b"content-length", b"11")],
+        lambda *_args, **_more: [(b"content-length", b"3")],
     )
     running = await gateway(one_chat(Endpoint(serve, json_response({"ok": True})).url))
     async with connected(running.port) as wire:
-        for _ in range(2):
-            answer = await wire.ask("POST", CHAT, BODY)
-            assert (answer.status, answer.error["code"]) == (500, "internal_error")
-    assert "line break" in caplog.text
-    assert running.idle
+        await wire.send("POST", CHAT, BODY)
+        await wire.head()
+        assert await wire.closed() == b'{"o'

@@ -223,7 +223,7 @@ class Protocol(HttpToolsProtocol):
         if self.flow.read_paused or self._is_serving():
             self._expect_head()  # it may be this side that has not read it yet
         else:
-            self.transport.abort()
+            self._flush()
 
     def _flush(self, before: float = inf) -> None:
         """Close for good once everything is sent, or nothing more of it is taken."""
