@@ -234,8 +234,7 @@ class Exchange:
         return self._received.to_client(own, call.request_id, id_was_sent=call.id_was_sent)
 
     def _most_first_byte_s(self) -> float:
-        lease = self.lease
-        return lease.probe_timeout_s if lease.is_probe else self.call.settings.first_byte_s
+        return min(self.call.settings.first_byte_s, self.lease.probe_timeout_s)
 
     def _first_byte_s(self) -> float:
         left = self.call.deadline - self.call.clock()

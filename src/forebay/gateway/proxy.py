@@ -20,7 +20,7 @@ from forebay.gateway.embeddings import EmbeddingsHandler
 from forebay.gateway.exchange import Exchange, Failed
 from forebay.gateway.keepalive import KeepAlive
 from forebay.gateway.look import decoded, look_at
-from forebay.gateway.refusal import Refused
+from forebay.gateway.refusal import Refused, internal_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 
 _INTERACTIVE, _BEST_EFFORT = ServiceClass.INTERACTIVE, ServiceClass.BEST_EFFORT
 _CANCELLED = Ending(Outcome.CANCELLED)
+_SHOWN = 100  # characters of what a caller sent
 _PRIORITIES = {
     b"interactive": _INTERACTIVE,
     b"best-effort": _BEST_EFFORT,
@@ -110,7 +111,7 @@ class Proxy:
         except Exception:  # noqa: BLE001 - whatever it is, the slot comes back and the client hears
             # Our own fault; it must not count against the endpoint, nor leak the slot.
             _log.exception("%s: cannot be served", call.request_id.decode("latin-1"))
-            refused = Refused(500, "the gateway failed; its log says how", code="internal_error")
+            refused = internal_error()
         finally:
             # Before the client is told: one that asks again at once must find the slot free.
             lease.settle(ending)
@@ -161,7 +162,7 @@ class Proxy:
         if look.model not in models:
             raise Refused(
                 404,
-                f"the model {look.model!r} is not configured; configured: {_list(models)}",
+                f"the model {look.model[:_SHOWN]!r} is not configured; configured: {_list(models)}",
                 code="model_not_found",
                 param="model",
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forebay.gateway.embeddings import answers, inputs
 from forebay.gateway.embeddings.known import KnownEndpoint
 from forebay.gateway.embeddings.pieces import Pieces, RefusedUpstream
-from forebay.gateway.refusal import Refused
+from forebay.gateway.refusal import Refused, internal_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,9 +66,7 @@ class EmbeddingsHandler:
             await refused.answer(call.responder, call.own_headers())
         except Exception:  # noqa: BLE001 - whatever it is, the client hears of it
             _log.exception("%s: cannot be served", call.request_id.decode("latin-1"))
-            message = "the gateway failed; its log says how"
-            failed = Refused(500, message, code="internal_error")
-            await failed.answer(call.responder, call.own_headers())
+            await internal_error().answer(call.responder, call.own_headers())
         else:
             await _answer(call, parts, pieces.queued_s)
 
