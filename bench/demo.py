@@ -15,7 +15,7 @@ from rich.console import Console
 from forebay.demo.measure import Schedule
 from forebay.demo.run import run_demo
 
-from . import results
+from . import report, results
 
 if TYPE_CHECKING:
     from forebay.demo.report import Report
@@ -78,6 +78,7 @@ def main() -> None:
         ],
         details={"runs": [r.as_dict() for r in reports]},
     )
+    report.update()
     print(path.read_text("utf-8"))
 
 

@@ -27,7 +27,7 @@ from forebay.demo.gateway import start_gateway
 from forebay.demo.processes import ChildProcess
 from forebay.demo.report import percentile
 
-from . import results
+from . import report, results
 
 _WORKERS = 32
 _TEXTS = 16
@@ -180,6 +180,7 @@ def main() -> None:
             for name, phase in phases.items()
         },
     )
+    report.update()
     print(path.read_text("utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""The tables in `docs/performance.md`, written from `bench/results/*.json` between markers.
+"""The tables in `docs/performance.md` and `README.md`, from `bench/results/*.json`.
 
 python -m bench.report
 """
@@ -12,6 +12,7 @@ from . import results
 from .proc import ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
+README = ROOT / "README.md"
 
 _COLUMNS = {
     "small_cpu_us": "CPU µs / 1 kB request",
@@ -34,7 +35,24 @@ def update() -> None:
         if "medians" in content["details"]:
             parts.insert(1, _gateways(content))
         text = _between(content["name"], "\n\n".join(parts), text)
+        if content["name"] == "demo":
+            readme = README.read_text(encoding="utf-8")
+            README.write_text(_between("demo", _demo(content), readme), encoding="utf-8")
     PAGE.write_text(text, encoding="utf-8")
+
+
+def _demo(content: dict[str, Any]) -> str:
+    """The last run of the demo as a table."""
+    run = content["details"]["runs"][-1]
+    ways = [run[way] for way in ("alone", "direct", "governed")]
+    lines = ["| p95 | chat alone | storm, straight | storm, through Forebay |", "|---|---|---|---|"]
+    for key, name in (("first_token", "first token"), ("answer", "whole answer")):
+        cells = [f"{way[key]['p95_s'] * 1000:.0f} ms" for way in ways]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for key, name in (("bulk_tokens_per_s", "bulk tokens / s"), ("embeddings_per_s", "texts / s")):
+        cells = [f"{way[key]:.0f}" for way in ways[1:]]
+        lines.append(f"| {name} | | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _measured(content)])
 
 
 def _between(name: str, generated: str, text: str) -> str:
