@@ -16,7 +16,6 @@ import random
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +23,7 @@ import aiohttp
 
 from forebay.demo.asking import Client, Target
 from forebay.demo.gateway import start_gateway
-from forebay.demo.processes import ChildProcess
+from forebay.demo.processes import Processes
 from forebay.demo.report import percentile
 
 from . import report, results
@@ -89,27 +88,19 @@ async def run_phase(phase: Phase, target: Target, seconds: float, rng: random.Ra
     phase.seconds += seconds
 
 
-def start(stack: ExitStack, folder: Path) -> tuple[Target, Target]:
+def start(processes: Processes) -> tuple[Target, Target]:
     """Start the emulator and the gateway; returns the engines without it, and with it."""
     command = [sys.executable, "-m", "forebay", "emulate", "--json", "--port", "0"]
-    emulator = stack.enter_context(ChildProcess("emulator", command, folder / "emulator.log"))
+    emulator = processes.start("emulator", command)
     urls = json.loads(emulator.await_line(r"(\{.*\})"))
-    config = folder / "forebay.json"
-    config.write_text(
-        json.dumps(
-            {
-                "chat_models": [
-                    {"id": urls["chat_model"], "base_url": urls["chat_url"], "gpu_group": _GROUP}
-                ],
-                "embedding_models": [
-                    {"id": urls["embed_model"], "base_url": urls["embed_url"], "gpu_group": _GROUP}
-                ],
-                "GPU_CONCURRENCY_BUDGETS": {_GROUP: _BUDGET},
-            }
-        ),
-        encoding="utf-8",
-    )
-    gateway = start_gateway(stack, config, folder / "gateway.log")
+    chat = {"id": urls["chat_model"], "base_url": urls["chat_url"], "gpu_group": _GROUP}
+    embedding = {"id": urls["embed_model"], "base_url": urls["embed_url"], "gpu_group": _GROUP}
+    config = {
+        "chat_models": [chat],
+        "embedding_models": [embedding],
+        "GPU_CONCURRENCY_BUDGETS": {_GROUP: _BUDGET},
+    }
+    gateway = start_gateway(processes, config)
     models = urls["chat_model"], urls["embed_model"]
     return (
         Target(urls["chat_url"], urls["embed_url"], *models),
@@ -126,8 +117,8 @@ def measure(rounds: int, seconds: float) -> dict[str, Phase]:
         "both, through Forebay": Phase(chat=True, storm=True, governed=True),
     }
     rng = random.Random(7)
-    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        direct, governed = start(stack, Path(folder))
+    with tempfile.TemporaryDirectory() as folder, Processes(Path(folder)) as processes:
+        direct, governed = start(processes)
         for n in range(rounds):
             for name, phase in phases.items():
                 print(f"round {n + 1}: {name}", file=sys.stderr)
