@@ -119,6 +119,9 @@ class Protocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._flush()
+        elif self._in_head:  # the next request's; while this one was served it could not be late
+            self._stop_timer()
+            self._expect_head()
 
     def shutdown(self) -> None:
         """The server stops: close now, or behind the answer."""
