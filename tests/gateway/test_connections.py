@@ -259,12 +259,12 @@ async def test_a_head_behind_a_large_body_is_not_taken_for_a_large_head(serve, g
 
 
 async def test_a_head_in_two_parts_is_no_reason_to_close(serve, gateway, monkeypatch):
-    monkeypatch.setattr("forebay.gateway.protocol._PATIENCE_S", 0.3)
+    monkeypatch.setattr("forebay.gateway.protocol._PATIENCE_S", 1.0)
     running = await gateway(one_chat(Endpoint(serve).url))
     async with connected(running.port) as wire:
         for _ in range(3):
             await wire.write(b"GET /healthz HTTP/1.1\r\n")
-            await anyio.sleep(0.15)
+            await anyio.sleep(0.4)
             await wire.write(b"Host: x\r\n\r\n")
             assert (await wire.answer()).status == 200
             await anyio.sleep(0.15)

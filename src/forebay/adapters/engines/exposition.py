@@ -45,6 +45,8 @@ _ESCAPED = {"\\": "\\", '"': '"', "n": "\n"}
 # Labels that tell copies of one figure apart, not parts of a sum: API server processes, and the
 # ranks of one tensor- or pipeline-parallel engine, which all compute the same requests.
 _COPY_LABELS = frozenset({"pid", "tp_rank", "pp_rank", "moe_ep_rank"})
+# No gauge or counter comes near it, and no number of them adds up to infinity.
+_MOST = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ def parse(text: str, wanted: frozenset[str] | None = None) -> Exposition:
     """Read a page.
 
     Every line's shape is checked, so that `warnings` does not depend on `wanted`. ``NaN`` is a
-    lawful "no data": skipped, not counted. Infinite values are no measurement: skipped and counted.
+    lawful "no data": skipped, not counted. Infinite values, and those that would become so when
+    added up, are no measurement: skipped and counted.
 
     Args:
         text: the page.
@@ -160,7 +163,7 @@ def parse(text: str, wanted: frozenset[str] | None = None) -> Exposition:
             continue
         understood = True
         value = float(match[3])
-        if math.isinf(value):
+        if abs(value) > _MOST:
             warnings += 1
         elif not math.isnan(value) and (wanted is None or match[1] in wanted):
             samples[match[1]].append(Sample(_labels(match[2]), value))
