@@ -171,7 +171,8 @@ class AdmissionMachine(RuleBasedStateMachine):
                 assert member.gap == self.due(member)
                 line = room.interactive if member.interactive else room.best_effort
                 assert sum(m is member for _, _, m in line) == member.lined_up
-        assert all(not room.budget or not self.core._dirty for room in self.core.rooms.values())
+        dirty = self.core._dispatch._dirty
+        assert all(not room.budget or not dirty for room in self.core.rooms.values())
 
     @invariant()
     def whoever_its_endpoint_would_admit_stands_in_line(self) -> None:

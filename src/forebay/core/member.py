@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from forebay.core.grant import Grant
 from forebay.core.model import ServiceClass
 
 if TYPE_CHECKING:
@@ -95,3 +96,10 @@ class Member:
         if state.inflight + weight > limit:
             return None
         return self, ticket, weight
+
+    def start(self, ticket: Ticket, weight: int, now: float) -> Grant:
+        """Take `weight` slots for `ticket`."""
+        state = self.state
+        state.inflight += weight
+        self.room.take(self, weight)
+        return Grant(ticket, self, weight, now, state.breaker.begin(now, state.answer_s))

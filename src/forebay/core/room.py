@@ -42,6 +42,7 @@ class Room:
     budget: int | None
     max_overtakes: int
     members: list[Member] = field(default_factory=list)
+    live: int = 0  # grants that are out; `inflight` counts their slots
     inflight: int = 0
     waiting: int = 0  # members that have something waiting; kept by their queues
     # Members that have something waiting. A key may be out of date, but only too low.
@@ -133,6 +134,7 @@ class Room:
         on_turn = self._starving and self.turn is member
         member.inflight += weight
         self.inflight += weight
+        self.live += 1
         self._grants += 1
         if on_turn:
             self._turned_at = self._grants
@@ -148,6 +150,7 @@ class Room:
         """Account for an end."""
         member.inflight -= weight
         self.inflight -= weight
+        self.live -= 1
         self.refresh(member)
 
     def refresh(self, member: Member) -> None:

@@ -1,0 +1,118 @@
+"""What follows from an event: who starts and who is refused where something changed.
+
+`Admission` notes here what an event changed (`look`, `line_up`, `attend`, `leave`); `settle` then
+starts whatever may start in those rooms, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from forebay.core.model import Reason, Refusal
+from forebay.core.order import next_start
+from forebay.core.refusal import out_of_service
+
+if TYPE_CHECKING:
+    from forebay.core.endpoint import EndpointState
+    from forebay.core.grant import Grant, Verdict
+    from forebay.core.member import Member
+    from forebay.core.model import Ticket
+    from forebay.core.queue import Queue
+    from forebay.core.room import Room
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Dispatch:
+    """Whatever may have become startable, and what time alone may make so.
+
+    Both are in a fixed order, so that the same events always bring the same verdicts.
+
+    Args:
+        changing: endpoints that time alone may change: held, broken or ramping.
+    """
+
+    changing: dict[EndpointState, None] = field(default_factory=dict, init=False)
+    # Rooms where something may have become startable.
+    _dirty: dict[Room, None] = field(default_factory=dict, init=False)
+
+    def look(self, state: EndpointState, now: float) -> None:
+        """See what time, a law, the breaker or the engine changed at `state`."""
+        if state.look(now):
+            for member in state.members:
+                member.room.refresh(member)
+            self.line_up(state)
+        if state.steady:
+            self.changing.pop(state, None)
+        else:
+            self.changing[state] = None
+
+    def line_up(self, state: EndpointState) -> None:
+        """Note that more may start at `state` than before."""
+        if not state.native.room.waiting:
+            return
+        for member in state.members:
+            member.room.enlist(member)
+        self._dirty[state.native.room] = None
+
+    def attend(self, queue: Queue) -> None:
+        """Note, wherever it may matter, that `queue` has another head, or none."""
+        members = queue.members
+        for member in members:
+            member.room.refresh(member)
+            member.room.enlist(member)
+            # What the head held back at its own endpoint's limit may go now.
+            member.room.enlist(member.sibling)
+        if len(members) > 1:
+            members = sorted(members, key=_load, reverse=True)
+        for member in members:  # the last in is settled first: where most is free
+            self._dirty.pop(member.room, None)
+            self._dirty[member.room] = None
+
+    def leave(self, queue: Queue, ticket: Ticket) -> None:
+        """Take `ticket` out of its queue."""
+        was_head = ticket is queue.head
+        queue.leave(ticket)
+        if was_head:  # whoever was behind it may fit where it did not
+            self.attend(queue)
+
+    def flush(self, state: EndpointState, now: float, out: list[Verdict]) -> None:
+        """Refuse whoever waits for an endpoint, if neither it nor another one will serve them."""
+        for member in state.members:
+            queue = member.queue
+            gone = out_of_service(queue, now) if queue else None
+            if gone is not None:
+                for ticket in tuple(queue):
+                    queue.leave(ticket)
+                    out.append(Refusal(ticket, *gone))
+                self.attend(queue)
+
+    def settle(self, now: float, out: list[Verdict]) -> list[Verdict]:
+        """Start whatever may start where something changed, and return `out` with it."""
+        while self._dirty:
+            room, _ = self._dirty.popitem()
+            while (start := next_start(room)) is not None:
+                member, ticket, weight = start
+                if ticket.deadline <= now:
+                    self.leave(member.queue, ticket)
+                    out.append(Refusal(ticket, Reason.DEADLINE))
+                else:
+                    out.append(self._grant(member, ticket, weight, now))
+                    if not member.state.usable:  # it probes; the others do not wait for it
+                        self.flush(member.state, now, out)
+        return out
+
+    def _grant(self, member: Member, ticket: Ticket, weight: int, now: float) -> Grant:
+        queue = member.queue
+        queue.leave(ticket)
+        grant = member.start(ticket, weight, now)
+        head = queue.head
+        if head is None or head.weight != ticket.weight:
+            self.attend(queue)
+        if grant.pass_.probe:
+            self.look(member.state, now)
+        return grant
+
+
+def _load(member: Member) -> float:
+    return member.state.inflight / member.state.limit
