@@ -9,9 +9,15 @@ import pytest
 import forebay
 from support.configs import entry
 from support.sessions import inflight, waiting
+from support.virtual_loop import VirtualLoop
 from support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return ("asyncio", {"loop_factory": VirtualLoop})
 
 
 async def test_the_only_slot_cannot_be_had_twice(config) -> None:
@@ -33,7 +39,7 @@ async def test_a_second_slot_is_had_where_there_is_one(config) -> None:
 async def test_a_held_slot_that_others_could_free_is_waited_for(config) -> None:
     async with forebay.open(config(embedding=2)) as fb, fb.slot("embed"):
         other = fb.try_slot("embed")
-        asyncio.get_running_loop().call_later(0.01, other.give_back)
+        asyncio.get_running_loop().call_later(1, other.give_back)
         async with fb.slot("embed", timeout=5):
             assert inflight(fb) == 2
 

@@ -9,9 +9,15 @@ import pytest
 
 import forebay
 from support.sessions import inflight, waiting
+from support.virtual_loop import VirtualLoop
 from support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return ("asyncio", {"loop_factory": VirtualLoop})
 
 
 async def test_a_slot_says_where_to_send_the_request(config) -> None:
@@ -130,19 +136,22 @@ async def test_a_generator_that_is_dropped_gives_its_slot_back(config) -> None:
 
 async def test_waiting_ends_at_the_timeout_with_the_reason(config) -> None:
     async with forebay.open(config(embedding=1)) as fb, fb.slot("embed"):
+        now = asyncio.get_running_loop().time
 
         async def ask() -> None:
-            async with fb.slot("embed", timeout=0.01):
+            async with fb.slot("embed", timeout=5):
                 pass
 
+        asked_at = now()
         with pytest.raises(forebay.Rejected) as caught:
             await asyncio.create_task(ask())
         assert caught.value.reason == "deadline"
+        assert now() - asked_at == pytest.approx(5)
         assert waiting(fb) == 0
 
 
 async def test_without_a_timeout_the_configured_deadline_holds(config) -> None:
-    path = config(embedding=1, timeouts={"request_s": 0.01})
+    path = config(embedding=1, timeouts={"request_s": 600})
     async with forebay.open(path) as fb:
         held = fb.try_slot("embed")
         with pytest.raises(forebay.Rejected, match="deadline"):
@@ -152,8 +161,8 @@ async def test_without_a_timeout_the_configured_deadline_holds(config) -> None:
 
 
 async def test_the_timeout_does_not_end_the_block(config) -> None:
-    async with forebay.open(config()) as fb, fb.slot("embed", timeout=0.001):
-        await asyncio.sleep(0.01)
+    async with forebay.open(config()) as fb, fb.slot("embed", timeout=1):
+        await asyncio.sleep(10)
         assert inflight(fb) == 1
 
 

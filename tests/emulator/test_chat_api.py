@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 
-from emulator.waiting import eventually
 from forebay.emulator.text import count_tokens
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

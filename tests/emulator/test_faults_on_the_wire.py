@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from emulator.waiting import eventually
 from forebay.emulator import (
     CloseKeepalive,
     Cut,
@@ -25,6 +24,7 @@ from forebay.emulator import (
     Status,
     StreamError,
 )
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     import aiohttp

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emulator.waiting import eventually
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     import aiohttp

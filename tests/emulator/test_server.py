@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from emulator.waiting import eventually
 from forebay.emulator import Emulator, EmulatorSpec, EngineName, Hang
 from forebay.errors import ForebayError
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from forebay.emulator import Host
