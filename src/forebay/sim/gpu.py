@@ -1,0 +1,167 @@
+"""A GPU that several engines share: each piece of work goes the slower, the more runs beside it.
+
+Theory of operation. A *task* is some work, in seconds that it takes with the GPU to itself. It has
+a *load*, the part of the GPU that it keeps busy (0 to 1), and a *share*, its weight where there is
+not enough for all. With tasks beside it a task goes at
+
+    speed = 1 - contention · (1 - share / Σ shares)
+    contention = min(1, load · Σ loads of the others)
+
+Its *stretch* is 1 / speed. Full loads and equal shares are processor sharing: n tasks at 1/n each.
+A small load beside a full one costs little, as a small batch leaves most processors to others. What
+chat loses to a certain encoder is calibrated with the share (`chat_share` of the emulated GPU).
+
+The machine itself may change: `capacity` is a factor on all speeds, `drift_per_min` makes
+everything slower by that part each minute, `noise` is the sigma of a lognormal factor with mean 1
+on each piece of work.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from forebay.sim.world import Event, World
+
+# Two ends so near are one: what is left is a rounding error.
+_INSTANT_S = 1e-9
+
+
+class Task:
+    """Work that is under way; `left_s` is what it takes yet, with the GPU to itself."""
+
+    __slots__ = ("done", "left_s", "load", "pace", "share", "speed")
+
+    def __init__(self, left_s: float, done: Callable[[], None], load: float, share: float) -> None:
+        self.left_s = left_s
+        self.done = done
+        self.load = load
+        self.share = share
+        self.pace = 1.0
+        self.speed = 0.0
+
+
+class Gpu:
+    """One GPU.
+
+    Args:
+        world: its clock.
+        rng: for noise.
+
+    Attributes:
+        noise: sigma of the lognormal factor on each piece of work.
+        drift_per_min: by how much everything gets slower each minute, e.g. 0.01.
+    """
+
+    def __init__(self, world: World, rng: Random) -> None:
+        self.noise = 0.0
+        self.drift_per_min = 0.0
+        self._capacity = 1.0
+        self._world = world
+        self._rng = rng
+        self._tasks: dict[Task, None] = {}
+        self._since = 0.0
+        self._next: Event | None = None
+
+    @property
+    def capacity(self) -> float:
+        """A factor on the speed of everything."""
+        return self._capacity
+
+    @capacity.setter
+    def capacity(self, factor: float) -> None:
+        self._catch_up()
+        self._capacity = factor
+        self._plan()
+
+    def start(
+        self, work_s: float, done: Callable[[], None], *, load: float = 1.0, share: float = 1.0
+    ) -> Task:
+        """Begin some work; `done` is called when it is finished."""
+        self._catch_up()
+        task = Task(work_s, done, load, share)
+        if self.noise:
+            task.pace = 1 / self._factor()
+        self._tasks[task] = None
+        self._plan()
+        return task
+
+    def stop(self, task: Task) -> None:
+        """Drop what is left of a task."""
+        self._catch_up()
+        if task in self._tasks:
+            del self._tasks[task]
+            self._plan()
+
+    def left_s(self, task: Task) -> float:
+        """What a task still takes, with the GPU to itself."""
+        self._catch_up()
+        return task.left_s
+
+    def shorten(self, task: Task, left_s: float) -> None:
+        """Let a task end earlier: after `left_s` more, with the GPU to itself."""
+        self._catch_up()
+        task.left_s = left_s
+        self._plan()
+
+    def occupy(self, load: float, share: float = 1.0) -> Task:
+        """Begin work of somebody else, which nobody here knows of; it goes on until `stop`."""
+        return self.start(inf, _never, load=load, share=share)
+
+    def slowness(self) -> float:
+        """Draw how many times as long as usual work takes that shares nothing and starts now."""
+        return (self._factor() if self.noise else 1.0) / self._base()
+
+    def _factor(self) -> float:
+        return exp(self._rng.gauss(0.0, self.noise) - self.noise**2 / 2)
+
+    def _base(self) -> float:
+        if not self.drift_per_min:
+            return self._capacity
+        return float(self._capacity * (1 + self.drift_per_min) ** (-self._world.now / 60))
+
+    def _catch_up(self) -> None:
+        passed_s = self._world.now - self._since
+        self._since = self._world.now
+        if passed_s:
+            for task in self._tasks:
+                task.left_s -= passed_s * task.speed
+
+    def _plan(self) -> None:
+        """Find every task's speed from now on, and who ends first."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        tasks = self._tasks
+        if not tasks:
+            return
+        base = self._base()
+        loads = sum(task.load for task in tasks)
+        shares = sum(task.share for task in tasks)
+        first, first_s = None, inf
+        for task in tasks:
+            contention = min(1.0, task.load * (loads - task.load))
+            task.speed = base * task.pace * (1 - contention * (1 - task.share / shares))
+            if task.left_s < first_s * task.speed:
+                first, first_s = task, task.left_s / task.speed
+        if first is not None:
+            self._next = self._world.after(max(first_s, 0.0), self._end, first)
+
+    def _end(self, first: Task) -> None:
+        self._next = None
+        self._catch_up()
+        first.left_s = 0.0
+        ended = [task for task in self._tasks if task.left_s <= _INSTANT_S]
+        for task in ended:
+            del self._tasks[task]
+        self._plan()
+        for task in ended:
+            task.done()
+
+
+def _never() -> None:
+    """Work without an end has none to be called at."""
