@@ -200,8 +200,8 @@ def test_spellings_of_one_endpoint_are_one_endpoint() -> None:
     )
     assert len(resolved.endpoints) == 1
     assert resolved.groups["gpu-a.lan:8000"].floors == 1
-    assert codes(resolved) == ["duplicate_endpoint"] * 2
-    assert "listed already (chat_models[0])" in resolved.warnings[0].message
+    assert codes(resolved) == ["page_as_base_url", "duplicate_endpoint", "duplicate_endpoint"]
+    assert "listed already (chat_models[0])" in resolved.warnings[1].message
 
 
 def test_one_endpoint_with_two_settings_is_refused() -> None:

@@ -15,6 +15,15 @@ from forebay.config import Plan, plan_from
 from forebay.errors import ConfigError
 
 ISSUED = st.text(string.ascii_letters + string.digits, min_size=16, max_size=40).map("sk-{}".format)
+WRONG_URLS = [
+    "http://{}@h/v1",
+    "http://u:{}@h:x/v1",
+    "http://u:a/b{}@h",
+    "u:{}@h",
+    "http:/u:{}@h",
+    "http//u:{}@h",
+    "http://h:x/v1?key={}",
+]
 # Keys of one's own bear no mark; they are known by the place that they stand in.
 OWN = st.text(string.ascii_letters + string.digits, min_size=24, max_size=40)
 
@@ -130,7 +139,7 @@ def test_a_key_dropped_anywhere_in_the_text_is_not_told(key: str, offset: int) -
 
 
 @settings(deadline=None)
-@given(OWN, st.sampled_from(["http://{}@h/v1", "http://u:{}@h:x/v1", "http://h:x/v1?key={}"]))
+@given(OWN, st.sampled_from(WRONG_URLS))
 def test_a_key_inside_a_wrong_url_is_not_told(key: str, url: str) -> None:
     config = with_key(CONFIG, "unused")
     config["chat_models"][0]["base_url"] = url.format(key)

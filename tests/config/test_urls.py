@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import string
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from forebay.config.urls import BaseUrl, normalise
+from forebay.config.api_root import normalise
 from forebay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forebay.config.urls import BaseUrl
 
 SEGMENTS = st.sampled_from(
     [
@@ -23,7 +27,7 @@ SEGMENTS = st.sampled_from(
         "gpu-a",
         "%2F",
     ]
-) | st.text(string.ascii_letters + string.digits + "-._~!$&'()*+,;=:@", max_size=5)
+) | st.text(string.ascii_letters + string.digits + "-._~!$&'()*+,;=:", max_size=5)
 HOSTS = st.sampled_from(
     ["gpu-a.lan", "GPU-A.lan.", "10.0.0.5", "[fd00:10::5]", "[FD00:10:0::5]", "localhost", "a_b"]
 )
@@ -169,6 +173,15 @@ def test_a_path_with_two_readings_is_questioned(
 
 
 @pytest.mark.parametrize(
+    "text", ["http:8000", "http://http", "http://http/v1", "https.lan/v1", "http-proxy/v1", "h//v1"]
+)
+def test_a_host_may_have_a_name_that_begins_like_a_scheme(text: str) -> None:
+    assert (
+        normalise(text).hostname == text.removeprefix("http://").partition(":")[0].partition("/")[0]
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("http://::1:8000/v1", "needs brackets"),
@@ -187,7 +200,19 @@ def test_a_path_with_two_readings_is_questioned(
         ("http://gpu-a.lan:٨٠", "port"),
         ("ftp://gpu-a.lan/v1", "scheme"),
         ("unix:///run/vllm.sock", "scheme"),
-        ("http:/gpu-a.lan", "port"),
+        ("http//gpu-a.lan:8000/v1", "must begin with http://"),
+        ("HTTPS//gpu-a.lan", "must begin with http://"),
+        ("http/gpu-a.lan", "must begin with http://"),
+        ("http:/gpu-a.lan", "must begin with http://"),
+        ("http:gpu-a.lan:8000", "must begin with http://"),
+        ("http;//gpu-a.lan", "must begin with http://"),
+        ("htp//gpu-a.lan", "must begin with http://"),
+        ("https:", "must begin with http://"),
+        ("//gpu-a.lan:8000", "must begin with http://"),
+        ("http:\\\\gpu-a.lan\\v1", "must begin with http://"),
+        ("http://http://gpu-a.lan", "two schemes"),
+        ("http://https//gpu-a.lan", "two schemes"),
+        ("https://http:/gpu-a.lan", "two schemes"),
         ("http://", "host"),
         ("http:///v1", "host"),
         ("", "empty"),
@@ -198,10 +223,12 @@ def test_a_path_with_two_readings_is_questioned(
         ("http://10.0.0.256:8000", "IPv4"),
         ("http://h/v1 /x", "character"),
         ("http://h/v1?a=b c", "character"),
-        ("http:\\\\gpu-a.lan\\v1", "host|port"),
         ("http://h/v1#frag", "fragment"),
         ("http://h/../v1", r"\.\."),
         ("http://user:pass@h/v1", "api_key"),
+        ("user:pass@h", "api_key"),
+        ("http://user:p/ass@h/v1", "api_key"),
+        ("http://us/er:pass@h/v1", "api_key"),
     ],
 )
 def test_what_is_no_base_url_is_refused_with_the_reason(text: str, said: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
 from forebay.adapters.engines import registry
-from forebay.config import urls
+from forebay.config import api_root, urls
 from forebay.config.problems import looks_like_key
 from forebay.errors import ConfigError
 
@@ -81,7 +81,7 @@ def _url(value: object) -> object:
 
 
 def _api_prefix(value: object) -> object:
-    return "" if value == "" else _read(urls.api_path, str(_text(value)))
+    return "" if value == "" else _read(api_root.api_path, str(_text(value)))
 
 
 def _read(reader: Callable[[str], object], text: str) -> object:

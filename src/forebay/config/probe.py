@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from forebay.config.urls import DEFAULT_API_PREFIX
+from forebay.config.api_root import DEFAULT_API_PREFIX
 
 if TYPE_CHECKING:
     from forebay.config.plan import Plan, PlannedEndpoint

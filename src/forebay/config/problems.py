@@ -174,7 +174,7 @@ _ABSENT = object()
 
 def _shortened(value: object) -> str:
     if isinstance(value, str):
-        value = re.sub(r"//[^/?#]*@", "//(hidden)@", value)
+        value = re.sub(r"^(https?:?/*)?.*@", r"\1(hidden)@", value, flags=re.DOTALL)
         value = re.sub(r"\?.*", "?(hidden)", value)
         if len(value) > _LONGEST_SHOWN:
             return f"a text of {len(value)} characters"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from forebay.config import urls
+from forebay.config import api_root
 from forebay.config.consistency import Use, check_law, check_models, check_roles, merged
 from forebay.config.fields import Kind
 from forebay.config.findings import Findings
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from forebay.config.laws import LawSettings
     from forebay.config.problems import Document, KeyPath
     from forebay.config.schema import ForebayConfig, ModelEntry, Server
+    from forebay.config.urls import BaseUrl
 
 FALLBACK = "fallback"
 
@@ -91,10 +92,11 @@ def _servers(entry: ModelEntry, path: KeyPath) -> Iterator[tuple[Server, KeyPath
 def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndpoint | None:
     server = use.server
     try:
-        url = urls.normalise(str(server.base_url), api_prefix=server.api_prefix)
+        url = api_root.normalise(str(server.base_url), api_prefix=server.api_prefix)
     except ConfigError as error:
         findings.refuse((*use.path, "base_url"), str(error), show=True)
         return None
+    _check_page(url, (*use.path, "base_url"), findings)
     floor, ceiling = _bounds(use, config, findings)
     interactive = use.role in config.reserved_roles and use.fallback_of is None
     endpoint = Endpoint(
@@ -118,6 +120,15 @@ def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndp
         engine=server.engine,
         metrics_url=server.metrics_url or f"{url.root}/metrics",
     )
+
+
+def _check_page(url: BaseUrl, path: KeyPath, findings: Findings) -> None:
+    if not url.page:
+        return
+    message = f"ends in {url.page}, where no API begins; it is read as {url.api}: write that"
+    if url.api_prefix:
+        message += f", or add {url.api_prefix} if {url.page} is a proxy's path"
+    findings.warn("page_as_base_url", path, message)
 
 
 def _bounds(use: Use, config: ForebayConfig, findings: Findings) -> tuple[int, int]:
