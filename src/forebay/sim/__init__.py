@@ -4,6 +4,7 @@
 """
 
 from forebay.sim.gpu import Gpu
+from forebay.sim.llm import LlmSpec
 from forebay.sim.loads import Closed, Conversations, Load, Open, Rate, Trace, steady, steps, wave
 from forebay.sim.queues import FifoSpec, SharedSpec
 from forebay.sim.record import Record, Request, Sample, Selection, jain, percentile
@@ -21,6 +22,7 @@ __all__ = [
     "FifoSpec",
     "Gpu",
     "Job",
+    "LlmSpec",
     "Load",
     "Open",
     "Rate",
