@@ -140,9 +140,9 @@ async def test_a_refusal_that_nobody_reads_ends_too(serve, gateway):
     async with connected(running.port, receive_buffer=4096) as wire:
         for _ in range(3000):  # answers pile up until no more of them can be sent
             await wire.send("POST", "/v1/../x", b"")
-            if running.server.server_state.tasks and wire.writer.transport.is_closing():
+            if running.server.front.tasks and wire.writer.transport.is_closing():
                 break
-        await eventually(lambda: not running.server.server_state.tasks, within_s=5)
+        await eventually(lambda: not running.server.front.tasks, within_s=5)
 
 
 async def test_pages_that_nobody_reads_end_too(serve, gateway, monkeypatch):
@@ -151,8 +151,8 @@ async def test_pages_that_nobody_reads_end_too(serve, gateway, monkeypatch):
     async with connected(running.port, receive_buffer=4096) as wire:
         wire.writer.write(b"GET /forebay/status HTTP/1.1\r\nHost: x\r\n\r\n" * 16)
         await wire.head()
-        await eventually(lambda: not running.server.server_state.connections, within_s=5)
-        await eventually(lambda: not running.server.server_state.tasks, within_s=1)
+        await eventually(lambda: not running.server.front.connections, within_s=5)
+        await eventually(lambda: not running.server.front.tasks, within_s=1)
 
 
 async def test_a_refusal_behind_an_answer_that_nobody_reads_ends_too(serve, gateway, monkeypatch):
@@ -162,8 +162,8 @@ async def test_a_refusal_behind_an_answer_that_nobody_reads_ends_too(serve, gate
         refused = b"POST /v1/./x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
         await wire.write(b"GET /forebay/status HTTP/1.1\r\nHost: x\r\n\r\n" + refused)
         await wire.head()
-        await eventually(lambda: not running.server.server_state.connections, within_s=5)
-        await eventually(lambda: not running.server.server_state.tasks, within_s=1)
+        await eventually(lambda: not running.server.front.connections, within_s=5)
+        await eventually(lambda: not running.server.front.tasks, within_s=1)
 
 
 async def test_one_that_has_not_read_its_last_answer_yet_cannot_hold_another_slot(serve, gateway):

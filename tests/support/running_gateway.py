@@ -8,11 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
-
 from forebay.config.load import plan_from
 from forebay.gateway.deployment import Deployment
-from forebay.gateway.serve import listen, server_config
+from forebay.gateway.serve import Server, listen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,7 +28,7 @@ class RunningGateway:
 
     url: str
     deployment: Deployment
-    server: uvicorn.Server
+    server: Server
 
     @property
     def base_url(self) -> str:
@@ -45,7 +43,7 @@ class RunningGateway:
 
     def stop_waiting(self) -> None:
         """Give up what is under way, as a stopped server does in the end."""
-        for task in self.server.server_state.tasks:
+        for task in self.server.front.tasks:
             task.cancel()
 
     @property
@@ -90,18 +88,14 @@ async def running_gateway(config: dict[str, Any]) -> AsyncIterator[RunningGatewa
     plan = plan_from(json.dumps(config), file="test.json", environ={})
     with listen("127.0.0.1", 0) as listening:
         async with Deployment(plan) as deployment:
-            # `uvicorn.Server.serve` without its signal handlers, which a test's process keeps.
-            server_settings = server_config(deployment)
-            server_settings.load()
-            server = uvicorn.Server(server_settings)
-            server.lifespan = server_settings.lifespan_class(server_settings)
-            await server.startup(sockets=[listening])
-            try:
+            # `Server.serve` without its signal handlers, which a test's process keeps.
+            server = Server(deployment)
+            async with server.accepting(listening):
                 url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-                yield RunningGateway(url, deployment, server)
-            finally:
-                for acceptor in server.servers:
-                    acceptor.close()
-                for connection in tuple(server.server_state.connections):
-                    connection.transport.abort()  # so that each request finds its client gone
-                await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
+                try:
+                    yield RunningGateway(url, deployment, server)
+                finally:
+                    tasks = server.front.tasks
+                    for connection in tuple(server.front.connections):
+                        connection.transport.abort()  # so that each request finds its client gone
+                    await asyncio.gather(*tasks, return_exceptions=True)

@@ -44,7 +44,6 @@ class Call:
         "keepalive",
         "look",
         "loop",
-        "method",
         "metrics",
         "request",
         "request_id",
@@ -72,7 +71,6 @@ class Call:
         self.responder = responder
         self.look = look
         self.body = body
-        self.method = request.method.encode()
         self.request_id = request_id
         self.id_was_sent = id_was_sent
         self.asked_at = asked_at

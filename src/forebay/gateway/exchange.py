@@ -16,8 +16,8 @@ from forebay.core.model import Ending, Outcome, Timing, TimingKind
 from forebay.errors import PoolExhausted, UpstreamError, UpstreamTimeout
 from forebay.gateway import failure, headers, tap
 from forebay.gateway.failure import Failed
-from forebay.gateway.message import DONE
 from forebay.gateway.silence import Silence
+from forebay.gateway.tap import BodyTap, StreamTap
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -48,7 +48,7 @@ class Exchange:
         lease: the slot that the request holds.
     """
 
-    __slots__ = ("_begun", "_received", "call", "lease", "sent_at", "tap", "target")
+    __slots__ = ("_begun", "_received", "call", "lease", "sent_at", "target")
 
     _received: headers.Received
 
@@ -58,7 +58,6 @@ class Exchange:
         self.lease = lease
         self.sent_at = 0.0
         self._begun = False  # the answer that the client is to get
-        self.tap = tap.StreamTap(call.clock)
 
     async def run(self) -> Ending:
         """Do it, and answer the client.
@@ -66,32 +65,30 @@ class Exchange:
         Raises:
             Failed: the client has not been answered yet, or its stream is cut.
         """
+        call, target = self.call, self.target
+        request = call.request
+        sent = headers.to_endpoint(
+            request, request_id=call.request_id, authorization=target.authorization
+        )
         response = None
         try:
-            response = await self._send()
+            self.sent_at = call.clock()
+            response = await target.upstream.send(
+                request.method,
+                target.target_of(request.path, request.query),
+                sent,
+                call.body,
+                head_timeout_s=self._first_byte_s(),
+            )
             return await self._relay(response)
         except UpstreamError as error:
-            raise failure.no_answer(self.target, self.call, error, begun=self._begun) from error
+            raise failure.no_answer(target, call, error, begun=self._begun) from error
         except PoolExhausted as error:
-            self.call.metrics.rejected(None, "gateway_saturated")
-            raise failure.saturated(self.target, error) from error
+            call.metrics.rejected(None, "gateway_saturated")
+            raise failure.saturated(target, error) from error
         finally:
             if response is not None:
                 response.abort()
-
-    def _send(self) -> Awaitable[Response]:
-        call, target = self.call, self.target
-        request = call.request
-        self.sent_at = call.clock()
-        return target.upstream.send(
-            call.method,
-            target.target_of(request.path, request.query),
-            headers.to_endpoint(
-                request, request_id=call.request_id, authorization=target.authorization
-            ),
-            call.body,
-            head_timeout_s=self._first_byte_s(),
-        )
 
     def _relay(self, response: Response) -> Awaitable[Ending]:
         """The way in which this kind of answer is passed on."""
@@ -110,46 +107,25 @@ class Exchange:
 
     async def _relay_stream(self, response: Response) -> Ending:
         call = self.call
-        held = await self._until_first_event(response)
+        stream = StreamTap(call.clock)
+        held = await self._until_first_event(response, stream)
         await call.stop_keepalive()
-        responder, stream = call.responder, self.tap
+        responder = call.responder
         responder.event_stream = True
         if not responder.started:
             # Without the endpoint's length: an error event may have to follow.
             sent = headers.without(self._headers_to_client(), b"content-length")
-            await responder.start(response.status, sent)
+            responder.start(response.status, sent)
         for piece in held:
             await responder.write(piece)
-        await self._relay_pieces(response)
+        await self._pass_on(response, stream)
         if stream.unfinished():
             raise failure.broken(self.target, "ended its stream in the middle of a text")
         await responder.end()
         outcome = stream_error(stream.end)
         return Ending(_OK, stream.timings()) if outcome is None else Ending(outcome)
 
-    async def _relay_pieces(self, response: Response) -> None:
-        """The hot loop: a hundred thousand turns a minute on a busy gateway."""
-        call = self.call
-        read, write, see = response.read, call.responder.write, self.tap.see
-        silence = Silence(
-            call.loop,
-            response,
-            self.tap,
-            most_s=call.settings.between_chunks_s,
-            deadline=call.deadline,
-        )
-        try:
-            while piece := await read():
-                see(piece)
-                sent = write(piece)
-                if sent is not DONE:
-                    silence.pause()
-                    await sent
-                    silence.resume()
-        finally:
-            silence.stop()
-
-    async def _until_first_event(self, response: Response) -> list[bytes]:
+    async def _until_first_event(self, response: Response, stream: StreamTap) -> list[bytes]:
         """Hold the stream's pieces until its first event; see that it is not an error."""
         held: list[bytes] = []
         give_up_at = min(self.sent_at + self._most_first_byte_s(), self.call.deadline)
@@ -165,8 +141,8 @@ class Exchange:
         if outcome is not None:
             raise failure.error_in_success(self.target, beginning, outcome)
         self._begun = True
-        self.tap.first(beginning)
-        seconds = self.tap.first_at - self.sent_at
+        stream.first(beginning)
+        seconds = stream.first_at - self.sent_at
         self.lease.timing(Timing(_FIRST_TOKEN, seconds, max(1.0, len(self.call.body) / 4)))
         self.call.first_token(self.target, seconds)
         return held
@@ -185,9 +161,10 @@ class Exchange:
             raise failure.not_streamed(self.target, call.request.path)
         self._begun = True
         await call.stop_keepalive()
-        await call.responder.start(response.status, self._headers_to_client())
-        arrived_at, last = await self._pass_on(response, first)
-        return Ending(_OK, (tap.work(arrived_at - self.sent_at, first, last, len(call.body)),))
+        call.responder.start(response.status, self._headers_to_client())
+        last = await self._pass_on_all(response, first)
+        seconds = response.completed_at - self.sent_at
+        return Ending(_OK, (tap.work(seconds, first, last, len(call.body)),))
 
     async def _relay_error(self, response: Response) -> Ending:
         """Pass an endpoint's refusal on, and understand it."""
@@ -206,22 +183,45 @@ class Exchange:
         sent = self._headers_to_client()
         if outcome is _CONGESTION and ending.retry_after_s is None:
             sent = [*headers.without(sent, b"retry-after"), (b"retry-after", b"1")]
-        await call.responder.start(response.status, sent)
-        await self._pass_on(response, bytes(body))
+        call.responder.start(response.status, sent)
+        await self._pass_on_all(response, bytes(body))
         return ending
 
-    async def _pass_on(self, response: Response, piece: bytes) -> tuple[float, bytes]:
-        """Pass on `piece` and what follows; return when all had arrived, and the last piece."""
-        call, write, read = self.call, self.call.responder.write, response.read
-        while not response.complete:
-            await write(piece)
-            piece = await read(self._between_s())
-        arrived_at = call.clock()  # from here on only the client is waited for
-        while not response.exhausted:
-            await write(piece)
-            piece = await read()
-        await call.responder.end(piece)
-        return arrived_at, piece
+    async def _pass_on_all(self, response: Response, first: bytes) -> bytes:
+        """Pass on the beginning of a body, and what follows; return its last piece."""
+        responder = self.call.responder
+        if response.exhausted:
+            await responder.end(first)
+            return first
+        rest = BodyTap(self.call.clock)
+        await responder.write(first)
+        await self._pass_on(response, rest)
+        await responder.end()
+        return rest.last or first
+
+    async def _pass_on(self, response: Response, read_along: StreamTap | BodyTap) -> None:
+        """Pass on the rest of a body, in the very moments in which it arrives."""
+        call = self.call
+        see, write = read_along.see, call.responder.write
+
+        def take(piece: bytes) -> Awaitable[None]:  # runs 100,000 times a minute when busy
+            see(piece)
+            return write(piece)
+
+        silence = Silence(
+            call.loop,
+            response,
+            read_along,
+            most_s=call.settings.between_chunks_s,
+            deadline=call.deadline,
+        )
+        try:
+            while (full := await response.relay(take)) is not None:
+                silence.pause()
+                await full
+                silence.resume()
+        finally:
+            silence.stop()
 
     # -- what is used above ----------------------------------------------------------------------
 

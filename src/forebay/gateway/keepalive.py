@@ -44,7 +44,7 @@ class KeepAlive:
     async def _comment(self) -> None:
         if not self._responder.started:
             self._responder.event_stream = True
-            await self._responder.start(200, EVENT_STREAM + self._headers)
+            self._responder.start(200, EVENT_STREAM + self._headers)
         while True:
             await self._responder.write(_COMMENT)
             await asyncio.sleep(self._interval_s)

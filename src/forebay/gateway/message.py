@@ -1,4 +1,4 @@
-"""A request and the way to answer it, as the proxy sees them: no ASGI here, nor any other front."""
+"""A request and the way to answer it, as the proxy sees them: no connection here, nor any front."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator, Sequence
+    from collections.abc import Awaitable, Sequence
 
 Headers = list[tuple[bytes, bytes]]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Request:
-    """One request, whole.
+    """One request.
 
     Args:
-        method: e.g. ``POST``.
+        method: e.g. ``b"POST"``.
         path: without the query, e.g. ``b"/v1/chat/completions"``.
         query: what follows the question mark, perhaps empty.
         headers: in order; names in lower case.
-        body: as sent.
+        body: all of it, as sent.
         fields: the headers by name, the first of each.
     """
 
-    method: str
+    method: bytes
     path: bytes
     query: bytes
     headers: Headers
@@ -35,19 +35,11 @@ class Request:
         self.fields = dict(reversed(self.headers))
 
 
-class _Done:
-    """Awaiting it takes no time."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        return
-        yield  # makes this a generator
-
-
-DONE = _Done()
-
-
 class Responder(Protocol):
-    """Answers one request. A write is done when the client has room for more; `DONE` says at once.
+    """Answers one request.
+
+    What a write returns is over when the client has room for more; `upstream.ACCEPTED` says at
+    once. The piece has been taken in either case.
 
     Attributes:
         started: whether a status has been sent, so that another one is not possible any more.
@@ -57,7 +49,7 @@ class Responder(Protocol):
     started: bool
     event_stream: bool
 
-    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> Awaitable[None]:
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Send status and headers."""
 
     def write(self, piece: bytes) -> Awaitable[None]:

@@ -58,7 +58,7 @@ class Proxy:
         self._id_count = count(1)
         self._embeddings = EmbeddingsHandler(deployment)
 
-    async def handle(self, request: Request, responder: Responder, caller: Caller) -> None:
+    async def handle(self, caller: Caller, request: Request, responder: Responder) -> None:
         """Answer one request. Every refusal and failure becomes an answer."""
         sent_id = request.fields.get(b"x-request-id")
         request_id = sent_id or f"{self._id_prefix}-{next(self._id_count)}".encode()

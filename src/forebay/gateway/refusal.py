@@ -95,7 +95,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
             else:
                 responder.cut()
             return
-        await responder.start(self.status, self.headers(own))
+        responder.start(self.status, self.headers(own))
         await responder.end(body)
 
 

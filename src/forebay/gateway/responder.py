@@ -1,77 +1,87 @@
-"""Answers on a client's connection.
-
-uvicorn's own way of sending costs about as much as all else that the gateway does for a small
-answer. So the data plane writes for itself, in uvicorn's place: framing (RFC 9112 sections 6 and
-7), head and first of the body in one write, and the state of uvicorn's cycle, which goes on to
-decide what becomes of the connection.
-"""
+"""Answers on a client's connection: head, framing (RFC 9112 sections 6 and 7), and how it ends."""
 
 from __future__ import annotations
 
-import socket
-import struct
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from forebay.gateway.message import DONE
+from forebay.adapters.upstream import ACCEPTED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+    from forebay.gateway.connection import ClientConnection
 
 # Up to here one copy is cheaper than one more buffer to write.
 _SMALL_BYTES = 64 * 1024
 _NO_CONTENT, _NOT_MODIFIED = 204, 304
 _NO_BODY = frozenset({_NO_CONTENT, _NOT_MODIFIED})
-# Closing then resets the connection.
-_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Responder:
     """Answers one request; see `forebay.gateway.message.Responder`.
 
     Args:
-        cycle: uvicorn's account of the request.
+        client: the connection.
         date: makes the date header.
+        head_only: no body goes with this answer (it answers HEAD).
+        chunks: the client understands chunked framing (HTTP/1.1).
+        keep_alive: another request may follow on this connection.
+
+    Attributes:
+        complete: the client has been sent all of it, as far as it is there.
     """
 
     __slots__ = (
-        "_bodiless",
         "_chunked",
-        "_cycle",
+        "_chunks",
+        "_client",
         "_date",
-        "_flow",
         "_head",
         "_left",
+        "_no_body",
         "_transport",
+        "complete",
         "event_stream",
+        "keep_alive",
         "started",
     )
 
-    def __init__(self, cycle: RequestResponseCycle, date: Date) -> None:
-        self._cycle = cycle
-        self._flow = cycle.flow
-        self._transport = cycle.transport
+    def __init__(
+        self,
+        client: ClientConnection,
+        date: Date,
+        *,
+        head_only: bool,
+        chunks: bool,
+        keep_alive: bool,
+    ) -> None:
+        self._client = client
+        self._transport = client.transport
         self._date = date
+        self._chunks = chunks
+        self.keep_alive = keep_alive
+        self._no_body = head_only
         self._head = b""
         self._chunked = False
-        self._bodiless = False
         self._left: int | None = None  # of a body whose length was told
         self.started = False
         self.event_stream = False
+        self.complete = False
 
-    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> Awaitable[None]:
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Make ready status and headers; they leave with the first of the body.
 
         Raises:
             ValueError: a header that would not stay within its line.
         """
-        if status == _NO_CONTENT:  # RFC 9110 section 8.6
-            headers = [header for header in headers if header[0] != b"content-length"]
+        if status in _NO_BODY:
+            self._no_body = True
+            if status == _NO_CONTENT:  # RFC 9110 section 8.6
+                headers = [header for header in headers if header[0] != b"content-length"]
         self._left = None
-        parts = [_status_line(status)]
+        parts = [_STATUS_LINES.get(status) or _status_line(status)]
         is_dated = closes = False
         for name, value in headers:
             if name == b"content-length":
@@ -81,126 +91,115 @@ class Responder:
             elif name == b"date":
                 is_dated = True
             parts += (name, b": ", value, b"\r\n")
-        if not is_dated:  # RFC 9110 section 6.6.1
-            parts.append(self._date.line())
-        framing = self._framing(status, closes=closes)
-        parts.append(framing)
+        last = self._last_lines(is_dated=is_dated, closes=closes)
+        parts.append(last)
         head = b"".join(parts)
         # One look at the whole is cheaper than one at every part.
-        lines = 1 + len(headers) + (not is_dated) + framing.count(b"\n")
+        lines = 1 + len(headers) + last.count(b"\n")
         if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
             raise ValueError("line break or NUL in a header of the answer")
         self._head = head
-        self.started = self._cycle.response_started = True
-        self._cycle.waiting_for_100_continue = False
-        return DONE
+        self.started = True
 
     def write(self, piece: bytes) -> Awaitable[None]:
-        """Send a piece of the body; done when the client has room for more."""
-        if self._flow.write_paused:
-            return self._when_there_is_room(piece, last=False)
-        self._send(piece, last=False)
-        return DONE
+        """Send a piece of the body; over when the client has room for more."""
+        if self._chunked:
+            if piece:
+                piece = b"%b%x\r\n%b\r\n" % (self._head, len(piece), piece)
+                self._head = b""
+                self._transport.write(piece)
+        else:
+            self._send(piece)
+        return self._client.room or ACCEPTED
 
     def end(self, piece: bytes = b"") -> Awaitable[None]:
-        """Send the last piece, and the end."""
-        if self._flow.write_paused:
-            return self._when_there_is_room(piece, last=True)
-        self._send(piece, last=True)
-        return DONE
+        """Send the last piece, and the end; what an answer before this one left goes first."""
+        if self._client.room is not None:
+            return self._end_later(self._client.room, piece)
+        self._end(piece)
+        return ACCEPTED
 
     def cut(self) -> None:
         """Reset the connection if its end would look like the body's.
 
-        Otherwise nothing: an answer that is not ended makes uvicorn close the connection.
+        Otherwise nothing: behind an answer that is not complete the connection is closed.
         """
-        if self._transport.is_closing():
-            return
-        if self._left is None and not (self._chunked or self._bodiless):
-            accepted = self._transport.get_extra_info("socket")
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-            self._transport.abort()
+        if self._left is None and not (self._chunked or self._no_body):
+            self._client.reset()
 
-    async def _when_there_is_room(self, piece: bytes, *, last: bool) -> None:
-        await self._flow.drain()
-        self._send(piece, last=last)
+    def _last_lines(self, *, is_dated: bool, closes: bool) -> bytes:
+        """The last lines of a head: the date, and how the body ends, and the connection."""
+        lines = b"" if is_dated else self._date.line()  # RFC 9110 section 6.6.1
+        if self._left is None and not self._no_body:
+            if self._chunks:
+                self._chunked = True
+                lines += b"transfer-encoding: chunked\r\n"
+            else:  # then the end of the connection is the end of the body
+                self.keep_alive = False
+        self.keep_alive = self.keep_alive and not (closes or self._client.stopping)
+        if not (self.keep_alive or closes):
+            lines += b"connection: close\r\n"
+        return lines + b"\r\n"
 
-    def _framing(self, status: int, *, closes: bool) -> bytes:
-        """The last lines of a head: how the body ends, and the connection."""
-        cycle = self._cycle
-        self._bodiless = cycle.scope["method"] == "HEAD" or status in _NO_BODY
-        self._chunked = False
-        if not self._bodiless and self._left is None:
-            self._chunked = cycle.scope["http_version"] == "1.1"
-            if not self._chunked:  # then the end of the connection is the end of the body
-                cycle.keep_alive = False
-        if closes:
-            cycle.keep_alive = False
-        close = b"" if cycle.keep_alive or closes else b"connection: close\r\n"
-        chunked = b"transfer-encoding: chunked\r\n" if self._chunked else b""
-        return close + chunked + b"\r\n"
+    async def _end_later(self, room: Awaitable[None], piece: bytes) -> None:
+        await room
+        self._end(piece)
 
-    def _send(self, piece: bytes, *, last: bool) -> None:
-        if self._cycle.disconnected:
-            return
-        head, self._head = self._head, b""
-        if self._bodiless:
-            data = head
-        elif self._chunked:
-            end = b"0\r\n\r\n" if last else b""
-            data = b"%b%x\r\n%b\r\n%b" % (head, len(piece), piece, end) if piece else head + end
+    def _end(self, piece: bytes) -> None:
+        if self._chunked:
+            head, self._head = self._head, b""
+            chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
+            self._transport.write(b"%b%b0\r\n\r\n" % (head, chunk))
         else:
-            if self._left is not None:
-                if len(piece) > self._left:  # the client would take it for the next answer
-                    piece = piece[: self._left]
-                    self._cycle.keep_alive = False
-                self._left -= len(piece)
-            if head and len(piece) > _SMALL_BYTES:
-                self._transport.write(head)
-                head = b""
-            data = head + piece if head else piece
-        if data:
-            self._transport.write(data)
-        if last:
-            self._end()
+            self._send(piece)
+        if self._no_body or not self._left:
+            self.complete = True
+            if not self.keep_alive or self._client.stopping:
+                self._transport.close()
+        # Else it is less than was told: not complete, so the connection is closed.
 
-    def _end(self) -> None:
-        cycle = self._cycle
-        if self._left and not self._bodiless:
-            return  # less than was told: not ended, so uvicorn closes the connection
-        cycle.response_complete = True
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            self._transport.close()
-        cycle.on_response()
+    def _send(self, piece: bytes) -> None:
+        """Send the head, if it has not been, and a piece of a body that is not chunked."""
+        head = self._head
+        if self._no_body:
+            piece = b""
+        elif self._left is not None:
+            if len(piece) > self._left:  # the client would take it for the next answer
+                piece = piece[: self._left]
+                self.keep_alive = False
+            self._left -= len(piece)
+        if head:
+            self._head = b""
+            if len(piece) > _SMALL_BYTES:
+                self._transport.write(head)
+            else:
+                piece = head + piece
+        if piece:
+            self._transport.write(piece)
 
 
 class Date:
-    """The date header, made once a second."""
+    """The date header, made once a second.
+
+    Args:
+        clock: any that counts seconds.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._second = -1
-        self._made = b"", b""
+        self._line = b""
 
     def line(self) -> bytes:
         """The whole header line."""
-        return self._line_and_value()[0]
-
-    def value(self) -> bytes:
-        """The header's value."""
-        return self._line_and_value()[1]
-
-    def _line_and_value(self) -> tuple[bytes, bytes]:
         second = int(self._clock())
         if second != self._second:
             self._second = second
-            value = formatdate(usegmt=True).encode()
-            self._made = b"date: %b\r\n" % value, value
-        return self._made
+            self._line = b"date: %b\r\n" % formatdate(usegmt=True).encode()
+        return self._line
 
 
-def _made(status: int) -> bytes:
+def _status_line(status: int) -> bytes:
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
@@ -208,8 +207,4 @@ def _made(status: int) -> bytes:
     return b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode())
 
 
-_STATUS_LINES = {status: _made(status) for status in range(100, 600)}
-
-
-def _status_line(status: int) -> bytes:
-    return _STATUS_LINES.get(status) or _made(status)
+_STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}

@@ -1,4 +1,4 @@
-"""Run the gateway: one process, one event loop, uvicorn in front."""
+"""Run the gateway: one process, one event loop."""
 
 from __future__ import annotations
 
@@ -6,35 +6,31 @@ import asyncio
 import logging
 import signal
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import uvicorn
 import uvloop
 
 from forebay.adapters.telemetry import log
 from forebay.errors import ForebayError
 from forebay.gateway.admin import admin_app
-from forebay.gateway.asgi import Application
+from forebay.gateway.connection import ClientConnection
 from forebay.gateway.deployment import Deployment
+from forebay.gateway.front import Front
 from forebay.gateway.keys import Keys
 from forebay.gateway.process import keep_freed_memory, spare_the_collector
-from forebay.gateway.protocol import Protocol
 from forebay.gateway.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Coroutine
 
     from forebay.config.plan import Plan
 
 _log = logging.getLogger(__name__)
 
-# Clients that pool connections keep them for up to a minute or so; it is for them to close.
-_KEEP_ALIVE_S = 75
 _DRAIN_S = 30.0
 # For what is left after it: to send a last answer, and for the client to take it.
 _LAST_WORDS_S = 1.0
-_TICK_S = 0.02
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKLOG = 2048
 
@@ -80,76 +76,81 @@ def listen(host: str, port: int) -> socket.socket:
 async def _serve(plan: Plan, listening: socket.socket, drain_s: float) -> None:
     async with Deployment(plan) as deployment:
         spare_the_collector()
-        await Server(deployment, drain_s).serve(sockets=[listening])
+        await Server(deployment, drain_s).serve(listening)
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server, which stops so that every client hears of it.
+class Server:
+    """Accepts connections until it is told to stop, and stops so that every client hears of it.
 
     Args:
         deployment: what it serves.
         drain_s: how long what runs has to end by itself.
+
+    Attributes:
+        front: what the connections share.
     """
 
-    def __init__(self, deployment: Deployment, drain_s: float) -> None:
-        super().__init__(server_config(deployment, drain_s))
+    def __init__(self, deployment: Deployment, drain_s: float = _DRAIN_S) -> None:
+        settings = deployment.settings
+        keys = Keys(settings.api_keys)
+        self.front = Front(
+            Proxy(deployment),
+            admin_app(deployment, keys),
+            keys,
+            body_limit_bytes=settings.body_limit_bytes,
+            stall_s=settings.timeouts.between_chunks_s,
+        )
         self._limiter = deployment.limiter
+        self._drain_s = drain_s
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle them, and no more.
+    async def serve(self, listening: socket.socket) -> None:
+        """Serve until a signal comes; a second one ends it at once."""
+        loop = self.front.loop
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            async with self.accepting(listening):
+                await self._stop.wait()
+            await self._drain()
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
 
-        uvicorn raises them again in the end, which kills the process before anything unwinds.
-        """
-        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+    @asynccontextmanager
+    async def accepting(self, listening: socket.socket) -> AsyncIterator[None]:
+        """Accept connections for the time of a block."""
+        front = self.front
+        acceptor = await front.loop.create_server(
+            lambda: ClientConnection(front), sock=listening, backlog=_BACKLOG
+        )
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            acceptor.close()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    async def _drain(self) -> None:
         """Refuse what waits, let what runs end, and answer and cut what is left then."""
+        front = self.front
         self._limiter.close()
-        await super().shutdown(sockets)
-        state = self.server_state
-        if self.force_exit:  # else uvicorn has done so
-            for task in state.tasks:
-                task.cancel()
-        if state.tasks:
-            await asyncio.wait(state.tasks, timeout=_LAST_WORDS_S)
-        for connection in tuple(state.connections):
-            connection.transport.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_S):
-                while state.connections:  # noqa: ASYNC110 - nobody tells when one is closed
-                    await asyncio.sleep(_TICK_S)
-        for connection in tuple(state.connections):
+        for connection in tuple(front.connections):
+            connection.stop()
+        await _first_of(front.empty(), self._hurry.wait(), within_s=self._drain_s)
+        for task in front.tasks:
+            task.cancel()
+        await _first_of(front.empty(), within_s=_LAST_WORDS_S)
+        for connection in tuple(front.connections):
             connection.transport.abort()
 
 
-def server_config(deployment: Deployment, drain_s: float = _DRAIN_S) -> uvicorn.Config:
-    """How uvicorn serves a deployment."""
-    settings = deployment.settings
-    keys = Keys(settings.api_keys)
-    app = Application(
-        Proxy(deployment),
-        admin_app(deployment, keys),
-        keys,
-        body_limit_bytes=settings.body_limit_bytes,
-        stall_s=settings.timeouts.between_chunks_s,
-    )
-    return uvicorn.Config(
-        app,
-        http=Protocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="critical",  # it calls a cut stream an error, and logs bodies' exceptions
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=drain_s,  # type: ignore[arg-type] # a fraction is as good
-    )
+async def _first_of(*waits: Coroutine[None, None, object], within_s: float) -> None:
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()

@@ -1,18 +1,27 @@
-"""Ends a stream that says nothing for too long, at one loop timer for the whole stream."""
+"""Ends an answer that stands still for too long, at one loop timer for the whole of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import asyncio
 
     from forebay.adapters.upstream import Response
-    from forebay.gateway.tap import StreamTap
+
+
+class Tap(Protocol):
+    """Knows when something was said last.
+
+    Attributes:
+        last_at: that, on the loop's clock.
+    """
+
+    last_at: float
 
 
 class Silence:
-    """Watches one stream: something must be said every `most_s`, and all of it before `deadline`.
+    """Watches an answer: something must be said every `most_s`, and all of it before `deadline`.
 
     The time that is spent waiting for the client is not the endpoint's silence.
 
@@ -21,7 +30,7 @@ class Silence:
         response: what is ended, as one that did not go on in time.
         tap: knows when something was said last.
         most_s: the longest silence.
-        deadline: when the stream must be over.
+        deadline: when the answer must be over.
     """
 
     __slots__ = (
@@ -39,7 +48,7 @@ class Silence:
         self,
         loop: asyncio.AbstractEventLoop,
         response: Response,
-        tap: StreamTap,
+        tap: Tap,
         *,
         most_s: float,
         deadline: float,

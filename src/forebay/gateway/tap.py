@@ -93,6 +93,27 @@ class StreamTap:
         return (Timing(_OUTPUT_TOKEN, (self.last_at - self.first_at) / (tokens - 1), 1),)
 
 
+class BodyTap:
+    """Reads along in a body that is passed on piece by piece.
+
+    Attributes:
+        last: the last piece, nothing before the first one.
+        last_at: when it came.
+    """
+
+    __slots__ = ("_clock", "last", "last_at")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.last = b""
+        self.last_at = clock()
+
+    def see(self, piece: bytes) -> None:
+        """A further piece of the body."""
+        self.last = piece
+        self.last_at = self._clock()
+
+
 def has_event(beginning: bytes) -> bool:
     """Whether the first whole event that says something has arrived."""
     start = _EVENT.search(beginning)

@@ -31,6 +31,15 @@ from __future__ import annotations
 from forebay.adapters.upstream.client import Upstream
 from forebay.adapters.upstream.response import Response
 from forebay.adapters.upstream.settings import UpstreamSettings, UpstreamStats
+from forebay.adapters.upstream.sink import ACCEPTED, Sink
 from forebay.adapters.upstream.tls import tls_context
 
-__all__ = ["Response", "Upstream", "UpstreamSettings", "UpstreamStats", "tls_context"]
+__all__ = [
+    "ACCEPTED",
+    "Response",
+    "Sink",
+    "Upstream",
+    "UpstreamSettings",
+    "UpstreamStats",
+    "tls_context",
+]

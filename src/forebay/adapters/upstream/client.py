@@ -11,12 +11,11 @@ from forebay.adapters.upstream.request import encode_head, protocol_and_host
 from forebay.adapters.upstream.response import Response
 from forebay.adapters.upstream.settings import UpstreamSettings, UpstreamStats
 from forebay.adapters.upstream.tls import tls_context
-from forebay.errors import UpstreamError, UpstreamTimeout
+from forebay.errors import UpstreamTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forebay.adapters.upstream.connection import Connection
 
 _DEFAULTS = UpstreamSettings()
 
@@ -89,21 +88,28 @@ class Upstream:
         # Asking which loop runs is a system call, so it is asked only where a connection is made.
         pool = self._pool or self._pool_of_this_loop()
         connection = pool.take_idle()
-        if connection is not None:
-            self._reuses += 1
+        is_reused = connection is not None
+        while True:
+            if connection is None:
+                connection = await self._pool_of_this_loop().connect()
+            self._reuses += is_reused
             started_at = pool.loop.time()
             connection.start(head, body, head_only=head_only)
-            try:
-                return await _response(connection, pool, head_timeout_s)
-            except UpstreamError as error:
-                if error.response_started or isinstance(error, UpstreamTimeout):
+            if connection.error is None:
+                try:
+                    await connection.wakeup(head_timeout_s)
+                except BaseException:
+                    connection.close()
                     raise
+            error = connection.error
+            if error is None or connection.parser.status:
+                return Response(connection, pool)
+            if not is_reused or error.response_started or isinstance(error, UpstreamTimeout):
+                raise error
             # The server had closed a connection that lay idle: the request gets a new one.
             self._transparent_retries += 1
             head_timeout_s -= pool.loop.time() - started_at
-        connection = await self._pool_of_this_loop().connect()
-        connection.start(head, body, head_only=head_only)
-        return await _response(connection, pool, head_timeout_s)
+            connection, is_reused = None, False
 
     async def aclose(self) -> None:
         """Close all connections; responses under way fail, and `send` raises from now on."""
@@ -117,16 +123,3 @@ class Upstream:
         elif pool.loop is not loop:
             raise RuntimeError(f"{self._origin}: this client belongs to another event loop")
         return pool
-
-
-async def _response(connection: Connection, pool: Pool, head_timeout_s: float) -> Response:
-    """Wait for the head; whatever else ends the wait closes the connection."""
-    if connection.error is None:
-        try:
-            await connection.wakeup(head_timeout_s)
-        except BaseException:
-            connection.close()
-            raise
-    if connection.error is not None and not connection.parser.status:
-        raise connection.error
-    return Response(connection, pool)

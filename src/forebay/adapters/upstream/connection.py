@@ -27,10 +27,13 @@ from typing import TYPE_CHECKING, cast
 
 from forebay.adapters.upstream.deadline import Deadline
 from forebay.adapters.upstream.parser import BROKEN, DONE, ResponseParser
+from forebay.adapters.upstream.sink import ACCEPTED
 from forebay.errors import UpstreamError, UpstreamTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+    from forebay.adapters.upstream.sink import Sink
 
 _UNREAD_HIGH = 256 * 1024
 _UNREAD_LOW = 64 * 1024
@@ -50,6 +53,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         parser: the response.
         error: why this connection failed, if it did.
+        completed_at: when the response's end came, on the loop's clock.
         lost: done when the transport is closed.
     """
 
@@ -61,9 +65,11 @@ class Connection(asyncio.Protocol):
         "_open",
         "_reading",
         "_reused",
+        "_sink",
         "_timeout_s",
         "_transport",
         "_waiter",
+        "completed_at",
         "error",
         "lost",
         "parser",
@@ -86,9 +92,11 @@ class Connection(asyncio.Protocol):
         self._open = True
         self._reading = True
         self._reused = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[Awaitable[None] | None] | None = None
+        self._sink: Sink | None = None  # takes pieces in the waiter's place
         self._deadline = Deadline(loop, self._on_deadline)
         self._timeout_s = 0.0
+        self.completed_at = 0.0
 
     def __repr__(self) -> str:
         return f"<Connection {self._name} {self.parser.phase.value}, error {self.error!r}>"
@@ -111,7 +119,7 @@ class Connection(asyncio.Protocol):
         else:
             transport.writelines((head, body))
 
-    def wakeup(self, timeout_s: float | None) -> asyncio.Future[None]:
+    def wakeup(self, timeout_s: float | None) -> asyncio.Future[Awaitable[None] | None]:
         """Return a future that is done when a head, a piece, the end or a failure has come.
 
         Args:
@@ -127,6 +135,16 @@ class Connection(asyncio.Protocol):
             self._timeout_s = timeout_s
             self._deadline.set(timeout_s)
         return waiter
+
+    def push(self, sink: Sink) -> asyncio.Future[Awaitable[None] | None]:
+        """Hand pieces to `sink` as they come.
+
+        Returns:
+            A future that is done when the end or a failure has come, and then gives None; or with
+            what the sink returned when it was full.
+        """
+        self._sink = sink
+        return self.wakeup(None)
 
     def take_piece(self) -> bytes:
         """Take the oldest unread piece of the body; there must be one."""
@@ -177,6 +195,8 @@ class Connection(asyncio.Protocol):
         if parser.phase is DONE:
             self._after_response()
         if self._waiter is not None:
+            if self._sink is not None:
+                self._push(self._sink)
             if parser.pieces or parser.phase is not phase_before:
                 self._wake()
         elif self._reading and parser.unread_cost > _UNREAD_HIGH and self._transport is not None:
@@ -201,10 +221,12 @@ class Connection(asyncio.Protocol):
     def _on_peer_gone(self) -> None:
         if self._open:
             self.parser.feed_eof()
+            self.completed_at = self._loop.time()
             self._fail(self.parser.fault)
 
     def _after_response(self) -> None:
         """Hang up at once if no request can follow; what is unread stays readable."""
+        self.completed_at = self._loop.time()
         transport = self._transport
         if not self.parser.keep_alive or transport is None or transport.get_write_buffer_size():
             self._hang_up()
@@ -237,14 +259,28 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         self._on_hang_up(self)
 
-    def _wake(self) -> None:
+    def _push(self, sink: Sink) -> None:
+        parser, waiter = self.parser, self._waiter
+        if waiter is None or waiter.done():  # cancelled
+            return
+        try:
+            while parser.pieces:
+                accepted = sink(self.take_piece())
+                if accepted is not ACCEPTED:
+                    self._wake(accepted)
+                    return
+        except Exception as error:  # noqa: BLE001 - it is the waiter's, not the transport's
+            self._waiter = self._sink = None
+            waiter.set_exception(error)
+
+    def _wake(self, full: Awaitable[None] | None = None) -> None:
         waiter = self._waiter
         if waiter is None:
             return
-        self._waiter = None
+        self._waiter = self._sink = None
         self._deadline.clear()
         if not waiter.done():  # cancelled: its task is about to close this connection
-            waiter.set_result(None)
+            waiter.set_result(full)
 
     def _resume_reading(self) -> None:
         self._reading = True

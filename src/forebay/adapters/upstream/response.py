@@ -6,11 +6,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forebay.adapters.upstream.parser import DONE
+from forebay.adapters.upstream.sink import ACCEPTED
 from forebay.errors import UpstreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from forebay.adapters.upstream.connection import Connection
     from forebay.adapters.upstream.pool import Pool
+    from forebay.adapters.upstream.sink import Sink
 
 
 class Response:
@@ -27,12 +31,21 @@ class Response:
             The body is as it was sent (`Content-Encoding` not undone), without the chunked framing.
     """
 
-    __slots__ = ("_complete", "_connection", "_pool", "headers", "reason", "status")
+    __slots__ = (
+        "_complete",
+        "_completed_at",
+        "_connection",
+        "_pool",
+        "headers",
+        "reason",
+        "status",
+    )
 
     def __init__(self, connection: Connection, pool: Pool) -> None:
         self._connection: Connection | None = connection
         self._pool = pool
         self._complete = False
+        self._completed_at = 0.0
         self.status = connection.parser.status
         self.reason = connection.parser.reason
         self.headers = connection.parser.headers
@@ -45,6 +58,12 @@ class Response:
         """Whether all of it has arrived, read or not."""
         connection = self._connection
         return self._complete if connection is None else connection.parser.phase is DONE
+
+    @property
+    def completed_at(self) -> float:
+        """When all of it had arrived, on the loop's clock; meaningful once it is complete."""
+        connection = self._connection
+        return self._completed_at if connection is None else connection.completed_at
 
     @property
     def exhausted(self) -> bool:
@@ -87,6 +106,43 @@ class Response:
                 raise
         return connection.take_piece()
 
+    async def relay(self, sink: Sink) -> Awaitable[None] | None:
+        """Hand every further piece to `sink` in the moment in which it arrives.
+
+        While the sink accepts, no task is woken for a piece. Nothing limits how long the next one
+        may take: see `time_out`.
+
+        Returns:
+            None at the clean end of the body; else what the sink returned when it was full, to be
+            awaited before this is called again.
+
+        Raises:
+            UpstreamError: as `read` does; or whatever the sink raises.
+        """
+        connection = self._connection
+        if connection is None:
+            await self.read()  # raises if it was given up
+            return None
+        parser = connection.parser
+        while True:
+            while parser.pieces:
+                accepted = sink(connection.take_piece())
+                if accepted is not ACCEPTED:
+                    return accepted
+            if parser.phase is DONE or connection.error is not None:
+                break
+            try:
+                full = await connection.push(sink)
+            except BaseException:
+                self._settle()
+                raise
+            if full is not None:
+                return full
+        self._settle()
+        if connection.error is not None:
+            raise connection.error
+        return None
+
     def time_out(self, after_s: float) -> None:
         """Fail with `UpstreamTimeout`, after what has arrived; for callers with their own timers.
 
@@ -104,6 +160,7 @@ class Response:
         connection = self._connection
         if connection is not None:
             self._complete = connection.parser.phase is DONE
+            self._completed_at = connection.completed_at
             self._connection = None
             self._pool.give_back(connection)
 

@@ -41,7 +41,7 @@ class EmbeddingsHandler:
     @staticmethod
     def takes(request: Request) -> bool:
         """Whether a request is one for it."""
-        return request.path == _PATH and request.method == "POST"
+        return request.path == _PATH and request.method == b"POST"
 
     def read(self, call: Call) -> Inputs:
         """Understand a request before it takes a slot.
@@ -111,5 +111,5 @@ async def _answer(call: Call, parts: list[Part], queued_s: float) -> None:
     ]
     headers.append((b"x-forebay-queued-ms", b"%d" % (queued_s * 1000)))
     headers.append((b"content-length", b"%d" % len(body)))
-    await call.responder.start(first.status, headers)
+    call.responder.start(first.status, headers)
     await call.responder.end(body)

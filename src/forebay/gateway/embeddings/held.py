@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
+from forebay.adapters.upstream import ACCEPTED
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from forebay.gateway.message import Headers, Responder
 
@@ -75,12 +76,12 @@ class HeldAnswer:
         self.pieces: list[bytes] = []
         self._room = room
 
-    async def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Note status and headers."""
         self.started = True
         self.status, self.headers = status, list(headers)
 
-    async def write(self, piece: bytes) -> None:
+    def write(self, piece: bytes) -> Awaitable[None]:
         """Keep a piece of the body.
 
         Raises:
@@ -88,10 +89,11 @@ class HeldAnswer:
         """
         self._room.take(len(piece))
         self.pieces.append(piece)
+        return ACCEPTED
 
-    async def end(self, piece: bytes = b"") -> None:
+    def end(self, piece: bytes = b"") -> Awaitable[None]:
         """Keep the last piece."""
-        await self.write(piece)
+        return self.write(piece)
 
     def cut(self) -> None:
         """Nothing: what is held has not been sent."""
@@ -137,7 +139,7 @@ class HeldAnswer:
 
     async def pass_on(self, responder: Responder) -> None:
         """Send it to the client as it is."""
-        await responder.start(self.status, self.headers)
+        responder.start(self.status, self.headers)
         *before, last = self.pieces or [b""]
         for piece in before:
             await responder.write(piece)

@@ -1,0 +1,99 @@
+"""What every client's connection shares: who serves which request, and within which bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+from forebay.gateway import asgi
+from forebay.gateway.look import too_large
+from forebay.gateway.message import Request
+from forebay.gateway.refusal import Refused
+from forebay.gateway.responder import Date, Responder
+
+if TYPE_CHECKING:
+    from forebay.gateway.connection import ClientConnection
+    from forebay.gateway.keys import Keys
+    from forebay.gateway.proxy import Proxy
+
+# Answers a request; what it raises is logged, and the client is told that it failed.
+Handler = Callable[[Request, Responder], Awaitable[None]]
+
+_DATA_PLANE = b"/v1/"
+_MODELS = b"/v1/models"
+
+
+class Front:
+    """What every client's connection shares.
+
+    Args:
+        proxy: the data plane.
+        admin: an ASGI application for everything else.
+        keys: who may call.
+        body_limit_bytes: the largest request body.
+        stall_s: how long a client may pause in its request, or leave an answer unread.
+
+    Attributes:
+        connections: all that are open.
+    """
+
+    def __init__(
+        self, proxy: Proxy, admin: asgi.App, keys: Keys, *, body_limit_bytes: int, stall_s: float
+    ) -> None:
+        self._proxy = proxy
+        self._pages: Handler = partial(asgi.serve, admin)
+        self._keys = keys
+        self.body_limit_bytes = body_limit_bytes
+        self.stall_s = stall_s
+        self.loop = asyncio.get_running_loop()
+        self.date = Date(self.loop.time)
+        self.connections: set[ClientConnection] = set()
+        self._empty = asyncio.Event()
+
+    def handler(self, request: Request) -> Handler:
+        """Who serves a request, judged by its head alone.
+
+        Raises:
+            Refused: nobody.
+        """
+        path = request.path
+        if b"%" in path:
+            path = unquote_to_bytes(path)
+        size = request.fields.get(b"content-length")
+        if size is not None and int(size) > self.body_limit_bytes:
+            raise too_large(self.body_limit_bytes)
+        if not path.startswith(_DATA_PLANE) or path.startswith(_MODELS):
+            return self._pages
+        _check_path(path)
+        caller = self._keys.caller(request.headers)
+        return partial(self._proxy.handle, caller)
+
+    def left(self, connection: ClientConnection) -> None:
+        """A connection is closed."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    async def empty(self) -> None:
+        """Wait until no connection is open."""
+        while self.connections:
+            self._empty.clear()
+            await self._empty.wait()
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """The requests that are served."""
+        return {c.task for c in self.connections if c.task is not None}
+
+
+def _check_path(path: bytes) -> None:
+    """Keep callers within the API: an endpoint's other pages, as /v1/../sleep, are not for them.
+
+    Raises:
+        Refused: the path has dot segments.
+    """
+    if b"/." in path and {b".", b".."} & set(path.split(b"/")):
+        raise Refused(400, "the path must not have '.' or '..' in it", code="invalid_path")
