@@ -3,6 +3,8 @@
 `Scenario` says what there is, its `run` gives a `Record`; `docs/simulator.md` shows how.
 """
 
+from forebay.sim import changes, traces
+from forebay.sim.encoder import EncoderSpec
 from forebay.sim.gpu import Gpu
 from forebay.sim.llm import LlmSpec
 from forebay.sim.loads import Closed, Conversations, Load, Open, Rate, Trace, steady, steps, wave
@@ -18,6 +20,7 @@ __all__ = [
     "Change",
     "Closed",
     "Conversations",
+    "EncoderSpec",
     "Event",
     "FifoSpec",
     "Gpu",
@@ -40,6 +43,7 @@ __all__ = [
     "Sizes",
     "Trace",
     "World",
+    "changes",
     "endpoint",
     "fixed",
     "fixed_limit",
@@ -50,5 +54,6 @@ __all__ = [
     "shift",
     "steady",
     "steps",
+    "traces",
     "wave",
 ]

@@ -117,11 +117,10 @@ class Decoding:
 
     def blocks_for(self, steps: int) -> int:
         """KV blocks that so many steps take."""
+        if steps == 1:
+            return self._in_step(0)
         rounds, rest = divmod(steps, self._block)
-        blocks = rounds * self.count
-        if rest:
-            blocks += sum(self._in_step(step) for step in range(rest))
-        return blocks
+        return rounds * self.count + sum(map(self._in_step, range(rest)))
 
     def steps_within(self, blocks: int) -> int:
         """The most steps that so many free KV blocks allow; there must be a sequence."""

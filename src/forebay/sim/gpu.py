@@ -11,9 +11,9 @@ Its *stretch* is 1 / speed. Full loads and equal shares are processor sharing: n
 A small load beside a full one costs little, as a small batch leaves most processors to others. What
 chat loses to a certain encoder is calibrated with the share (`chat_share` of the emulated GPU).
 
-The machine itself may change: `capacity` is a factor on all speeds, `drift_per_min` makes
-everything slower by that part each minute, `noise` is the sigma of a lognormal factor with mean 1
-on each piece of work.
+The machine itself may change: `capacity` is a factor on all speeds, `drift` makes everything slower
+by some part each minute, `noise` is the sigma of a lognormal factor with mean 1 on each piece of
+work.
 """
 
 from __future__ import annotations
@@ -54,13 +54,14 @@ class Gpu:
 
     Attributes:
         noise: sigma of the lognormal factor on each piece of work.
-        drift_per_min: by how much everything gets slower each minute, e.g. 0.01.
     """
 
     def __init__(self, world: World, rng: Random) -> None:
         self.noise = 0.0
-        self.drift_per_min = 0.0
         self._capacity = 1.0
+        self._wear = 1.0  # how many times as long everything takes, at the instant `_wear_at`
+        self._wear_at = 0.0
+        self._drift_per_min = 0.0
         self._world = world
         self._rng = rng
         self._tasks: dict[Task, None] = {}
@@ -77,6 +78,12 @@ class Gpu:
         self._catch_up()
         self._capacity = factor
         self._plan()
+
+    def drift(self, per_min: float) -> None:
+        """Get slower by that part each minute from now on, e.g. 0.01; what was lost stays lost."""
+        self._wear = self._worn()
+        self._wear_at = self._world.now
+        self._drift_per_min = per_min
 
     def start(
         self, work_s: float, done: Callable[[], None], *, load: float = 1.0, share: float = 1.0
@@ -120,9 +127,13 @@ class Gpu:
         return exp(self._rng.gauss(0.0, self.noise) - self.noise**2 / 2)
 
     def _base(self) -> float:
-        if not self.drift_per_min:
-            return self._capacity
-        return float(self._capacity * (1 + self.drift_per_min) ** (-self._world.now / 60))
+        return self._capacity / self._worn()
+
+    def _worn(self) -> float:
+        if not self._drift_per_min:
+            return self._wear
+        minutes = (self._world.now - self._wear_at) / 60
+        return float(self._wear * (1 + self._drift_per_min) ** minutes)
 
     def _catch_up(self) -> None:
         passed_s = self._world.now - self._since
@@ -136,20 +147,21 @@ class Gpu:
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        tasks = self._tasks
-        if not tasks:
+        if not self._tasks:
             return
+        self._set_speeds()
+        first = min(self._tasks, key=_seconds)
+        left_s = _seconds(first)
+        if left_s < inf:
+            self._next = self._world.after(max(left_s, 0.0), self._end, first)
+
+    def _set_speeds(self) -> None:
         base = self._base()
-        loads = sum(task.load for task in tasks)
-        shares = sum(task.share for task in tasks)
-        first, first_s = None, inf
-        for task in tasks:
+        loads = sum([task.load for task in self._tasks])
+        shares = sum([task.share for task in self._tasks])
+        for task in self._tasks:
             contention = min(1.0, task.load * (loads - task.load))
             task.speed = base * task.pace * (1 - contention * (1 - task.share / shares))
-            if task.left_s < first_s * task.speed:
-                first, first_s = task, task.left_s / task.speed
-        if first is not None:
-            self._next = self._world.after(max(first_s, 0.0), self._end, first)
 
     def _end(self, first: Task) -> None:
         self._next = None
@@ -161,6 +173,11 @@ class Gpu:
         self._plan()
         for task in ended:
             task.done()
+
+
+def _seconds(task: Task) -> float:
+    """How long a task takes yet, at its speed."""
+    return task.left_s / task.speed
 
 
 def _never() -> None:

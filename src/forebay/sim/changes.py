@@ -1,0 +1,114 @@
+"""What may happen to a simulated world while it runs: entries of `Scenario.changes`.
+
+Each is a function of the simulation, to stand beside the time at which it happens:
+``changes=[(60.0, capacity("gpu", 0.5)), (120.0, capacity("gpu", 1.0))]``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.sim.queues import Fifo
+
+if TYPE_CHECKING:
+    from forebay.sim.scenario import Change
+    from forebay.sim.simulation import Simulation
+
+
+def capacity(group: str, factor: float) -> Change:
+    """A GPU computes at `factor` times its first speed."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.gpus[group].capacity = factor
+
+    return change
+
+
+def drift(group: str, per_min: float) -> Change:
+    """Everything on a GPU gets slower by that part of itself each minute, from now on."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.gpus[group].drift(per_min)
+
+    return change
+
+
+def noise(group: str, sigma: float) -> Change:
+    """Each piece of work on a GPU takes a lognormal factor of its time, with mean 1."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.gpus[group].noise = sigma
+
+    return change
+
+
+def co_tenant(group: str, *, load: float = 1.0, share: float = 1.0, seconds: float) -> Change:
+    """Somebody else computes on a GPU for some time, unknown to the core."""
+
+    def change(simulation: Simulation) -> None:
+        gpu = simulation.gpus[group]
+        simulation.world.after(seconds, gpu.stop, gpu.occupy(load, share))
+
+    return change
+
+
+def servers(endpoint_id: str, count: int) -> Change:
+    """A `Fifo` serves another number of requests at once."""
+
+    def change(simulation: Simulation) -> None:
+        server = simulation.doors[endpoint_id].server
+        if not isinstance(server, Fifo):
+            raise TypeError(f"{endpoint_id} is no Fifo: it has no number of servers to change")
+        server.servers = count
+
+    return change
+
+
+def refuse(
+    endpoint_id: str,
+    *,
+    above: int | None = None,
+    part: float = 0.0,
+    retry_after_s: float | None = None,
+) -> Change:
+    """An endpoint refuses for load (429).
+
+    Args:
+        endpoint_id: whose door.
+        above: requests inside from which on it refuses.
+        part: the part of all requests that it refuses, whatever is inside.
+        retry_after_s: when it says to come back, if it does.
+    """
+
+    def change(simulation: Simulation) -> None:
+        door = simulation.doors[endpoint_id]
+        door.most, door.refuses, door.retry_after_s = above, part, retry_after_s
+
+    return change
+
+
+def hang(endpoint_id: str) -> Change:
+    """An endpoint reads requests and never answers: only time-outs end them."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.doors[endpoint_id].hangs = True
+
+    return change
+
+
+def fail(endpoint_id: str) -> Change:
+    """An endpoint goes away, with all that is in it; at time 0: it is to be added later."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.doors[endpoint_id].fail()
+
+    return change
+
+
+def recover(endpoint_id: str) -> Change:
+    """An endpoint is well again: nothing refuses, hangs or fails there."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.doors[endpoint_id].recover()
+
+    return change
