@@ -118,9 +118,8 @@ class AsyncLimiter:
         Raises:
             Rejected: no slot; `reason` tells why.
         """
-        grant = self._ask(ticket)
-        if isinstance(grant, asyncio.Future):
-            grant = await self._wait(ticket, grant)
+        found = self._ask(ticket)
+        grant = await self._wait(ticket, found) if isinstance(found, asyncio.Future) else found
         return Lease(self, grant)
 
     def report(self, grant: Grant, timing: Timing) -> None:

@@ -48,7 +48,7 @@ class Exchange:
         lease: the slot that the request holds.
     """
 
-    __slots__ = ("_begun", "_received", "call", "lease", "sent_at", "target")
+    __slots__ = ("_begun", "_first_byte_by", "_received", "call", "lease", "sent_at", "target")
 
     _received: headers.Received
 
@@ -56,7 +56,7 @@ class Exchange:
         self.call = call
         self.target = target
         self.lease = lease
-        self.sent_at = 0.0
+        self.sent_at = self._first_byte_by = 0.0
         self._begun = False  # the answer that the client is to get
 
     async def run(self) -> Ending:
@@ -72,13 +72,15 @@ class Exchange:
         )
         response = None
         try:
-            self.sent_at = call.clock()
+            now = self.sent_at = call.clock()
+            most_s = min(call.settings.first_byte_s, self.lease.probe_timeout_s)
+            self._first_byte_by = min(now + most_s, call.deadline)
             response = await target.upstream.send(
                 request.method,
                 target.target_of(request.path, request.query),
                 sent,
                 call.body,
-                head_timeout_s=self._first_byte_s(),
+                head_timeout_s=max(0.0, self._first_byte_by - now),
             )
             return await self._relay(response)
         except UpstreamError as error:
@@ -128,9 +130,8 @@ class Exchange:
     async def _until_first_event(self, response: Response, stream: StreamTap) -> list[bytes]:
         """Hold the stream's pieces until its first event; see that it is not an error."""
         held: list[bytes] = []
-        give_up_at = min(self.sent_at + self._most_first_byte_s(), self.call.deadline)
         while True:
-            piece = await response.read(max(0.0, give_up_at - self.call.clock()))
+            piece = await response.read(self._first_byte_s())
             if not piece:
                 raise failure.broken(self.target, "ended its stream without an event")
             held.append(piece)
@@ -233,12 +234,8 @@ class Exchange:
         ]
         return self._received.to_client(own, call.request_id, id_was_sent=call.id_was_sent)
 
-    def _most_first_byte_s(self) -> float:
-        return min(self.call.settings.first_byte_s, self.lease.probe_timeout_s)
-
     def _first_byte_s(self) -> float:
-        left = self.call.deadline - self.call.clock()
-        return max(0.0, min(self._most_first_byte_s(), left))
+        return max(0.0, self._first_byte_by - self.call.clock())
 
     def _between_s(self) -> float:
         """Longest wait for the next piece; with no time left there is none, even if it is here."""

@@ -71,15 +71,17 @@ class Proxy:
             await refused.answer(responder, [(b"x-request-id", request_id)])
             return
         try:
-            if inputs is None:
-                await self._admit(call, service_class)
-            else:
+            if inputs is not None:
                 await self._embeddings.serve(call, inputs, service_class)
+                return
+            lease = await self._admitted(call, service_class)
+            if lease is not None:
+                await self._serve(call, lease)
         finally:
             call.drop_keepalive()
 
-    async def _admit(self, call: Call, service_class: ServiceClass) -> None:
-        """Wait for a slot, use it, and give it back."""
+    async def _admitted(self, call: Call, service_class: ServiceClass) -> Lease | None:
+        """Wait for a slot; None if there is none and the client has been told."""
         deployment, model = self._deployment, call.look.model
         assert model is not None  # noqa: S101 - `_call` has refused it
         if call.look.stream and self._settings.sse_keepalive_s:
@@ -94,9 +96,9 @@ class Proxy:
         except Rejected as rejected:
             deployment.metrics.rejected(ticket, rejected.reason)
             await self._refuse(call, Refused.of(rejected))
-            return
+            return None
         deployment.metrics.admitted(ticket, lease.queued_s)
-        await self._serve(call, lease)
+        return lease
 
     async def _serve(self, call: Call, lease: Lease) -> None:
         """Use the slot and give it back, whatever happens."""
