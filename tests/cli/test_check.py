@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from forebay.cli import app
+from forebay.cli._app import app
 from forebay.config.schema import override_keys
 
 EXAMPLES = Path(__file__).parents[1] / "config" / "examples"
@@ -47,6 +47,19 @@ def test_the_examples_are_shown_with_their_groups_and_budgets(name: str, shown: 
     assert result.exit_code == 0
     for text in shown:
         assert text in result.stdout
+
+
+def test_the_file_may_be_named_with_or_without_the_option(tmp_path: Path) -> None:
+    file = EXAMPLES / "one_gpu.json"
+    by_option = forebay("check", "--config", file)
+    assert forebay("check", file).stdout == by_option.stdout
+    assert forebay("check", "--json", file).exit_code == by_option.exit_code == 0
+    missing = tmp_path / "missing.json"
+    for command in ("check", "serve"):
+        assert forebay(command, missing).exit_code == 1
+        twice = forebay(command, file, "--config", missing)
+        assert twice.exit_code == 2
+        assert "name the file once" in twice.stderr
 
 
 def test_a_bad_file_exits_with_every_problem_on_stderr(tmp_path: Path) -> None:

@@ -120,12 +120,16 @@ def test_emulated_it_ends_with_a_table_and_a_sentence_and_leaves_nothing_running
     assert output.rstrip().endswith("of theirs.")
 
 
-def test_killed_politely_it_stops_what_it_started(start_demo: Callable[..., Demo]) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_killed_politely_it_stops_what_it_started(
+    start_demo: Callable[..., Demo], signum: signal.Signals
+) -> None:
     demo = start_demo("--emulated", "--seconds", "60")
     demo.await_processes(3)  # itself, the emulator, the gateway
-    demo.process.send_signal(signal.SIGTERM)
-    demo.process.communicate(timeout=30)
-    assert demo.process.returncode == 128 + signal.SIGTERM
+    demo.process.send_signal(signum)
+    _, told = demo.process.communicate(timeout=30)
+    assert demo.process.returncode == 128 + signum
+    assert "Traceback" not in told
     assert demo.pids() == []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli import app
+from forebay.cli._app import app
 from forebay.config import plan_from
 
 ROOT = Path(__file__).parents[2]

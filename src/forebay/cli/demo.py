@@ -4,7 +4,8 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from forebay.cli._ctrl_c import raising
 
 
 def demo(
@@ -28,7 +29,9 @@ def demo(
     cores as two models share a GPU, and Forebay before them. Measures chat alone, beside a storm
     straight at the engines, and beside the same storm through Forebay. Takes about 75 seconds.
     """
-    # Not at the top: it loads an HTTP client, which no other command needs.
+    # Not at the top: they load an HTTP client, which no other command needs.
+    from rich.console import Console  # noqa: PLC0415
+
     from forebay.demo.measure import Schedule  # noqa: PLC0415
     from forebay.demo.report import Report  # noqa: PLC0415
     from forebay.demo.run import run_demo  # noqa: PLC0415
@@ -42,6 +45,6 @@ def demo(
             console.print(report_table(report))
             console.print(report.sentence)
 
-    run_demo(
-        Schedule(rounds, storm_s=seconds), Console(stderr=True), show, emulated=emulated, keep=keep
-    )
+    schedule = Schedule(rounds, storm_s=seconds)
+    with raising():  # so that all processes end
+        run_demo(schedule, Console(stderr=True), show, emulated=emulated, keep=keep)

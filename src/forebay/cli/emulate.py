@@ -6,11 +6,12 @@ import asyncio
 import json
 import signal
 from pathlib import Path  # noqa: TC003 - typer reads it at run time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forebay.emulator import Emulator, EmulatorSpec, load_spec
+if TYPE_CHECKING:
+    from forebay.emulator import Emulator
 
 
 def emulate(
@@ -29,6 +30,9 @@ def emulate(
     ] = False,
 ) -> None:
     """Serve an emulated GPU that a chat model and an embedding model share."""
+    # Not at the top: it loads an HTTP server, which no other command needs.
+    from forebay.emulator import Emulator, EmulatorSpec, load_spec  # noqa: PLC0415
+
     emulator = Emulator(EmulatorSpec() if spec is None else load_spec(spec))
     asyncio.run(_serve(emulator, host, port, as_json=as_json))
 

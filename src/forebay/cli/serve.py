@@ -1,19 +1,16 @@
 """``forebay serve``: the gateway."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from forebay.config import load
+from forebay.cli._file import FileArgument, FileOption, the_one
 from forebay.errors import ConfigError
 
 
 def serve(
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="The file. Default: FOREBAY_CONFIG, or the user's own."),
-    ] = None,
+    file: FileArgument = None,
+    config: FileOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
@@ -26,7 +23,9 @@ def serve(
             f"--workers {workers}: each process would admit the whole budget of a GPU on its own, "
             f"{workers} times as much as it can take; run one"
         )
-    # Not at the top: it loads the whole server, which no other command needs.
+    path = the_one(file, config)
+    # Not at the top: they load the whole server, which no other command needs.
+    from forebay.config import load  # noqa: PLC0415
     from forebay.gateway.serve import serve as run  # noqa: PLC0415
 
-    run(load(config), host=host, port=port)
+    run(load(path), host=host, port=port)
