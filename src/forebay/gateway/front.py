@@ -59,13 +59,15 @@ class Front:
         Raises:
             Refused: nobody.
         """
-        path = request.path
-        if b"%" in path:
-            path = unquote_to_bytes(path)
         size = request.fields.get(b"content-length")
         if size is not None and int(size) > self.body_limit_bytes:
             raise too_large(self.body_limit_bytes)
-        if not path.startswith(_DATA_PLANE) or path.startswith(_MODELS):
+        path = request.path
+        if not path.startswith(_DATA_PLANE):
+            return self._pages
+        if b"%" in path:
+            path = unquote_to_bytes(path)
+        if path.startswith(_MODELS):
             return self._pages
         _check_path(path)
         caller = self._keys.caller(request.headers)
