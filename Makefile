@@ -50,6 +50,12 @@ bench-protection: $(SETUP) ## Chat under an embedding storm on the emulated GPU
 bench-demo: $(SETUP) ## The demo's comparison on real engines, recorded
 	$(PY) -m bench.demo
 
+bench-sim: $(SETUP) ## How fast the simulator is
+	$(PY) -m bench.sim
+
+bench-sim-fit: $(SETUP) ## The simulator against real llama.cpp: record, fit, replay
+	$(PY) -m bench.sim_fit
+
 goals: $(SETUP) ## Every goal with its last figure, what falls short first
 	$(PY) -m bench.goals
 
@@ -64,4 +70,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs coverage test-vllm bench-gateway bench-admission bench-protection bench-demo goals clean
+.PHONY: help demo test check lint types layers docs coverage test-vllm bench-gateway bench-admission bench-protection bench-demo bench-sim bench-sim-fit goals clean

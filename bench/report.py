@@ -1,4 +1,4 @@
-"""The tables in `docs/performance.md` and `README.md`, from `bench/results/*.json`.
+"""The tables in `docs` and `README.md`, from `bench/results/*.json`.
 
 python -m bench.report
 """
@@ -11,7 +11,7 @@ from typing import Any
 from . import results
 from .proc import ROOT
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "simulator.md")
 README = ROOT / "README.md"
 
 _COLUMNS = {
@@ -28,17 +28,32 @@ _COLUMNS = {
 
 
 def update() -> None:
-    """Write what the results say into the page; a benchmark without results is left out."""
-    text = PAGE.read_text(encoding="utf-8")
+    """Write what the results say into the pages; a benchmark without results is left out."""
     for content in results.read_all():
         parts = [_measured(content), _goals(content["results"])]
         if "medians" in content["details"]:
             parts.insert(1, _gateways(content))
-        text = _between(content["name"], "\n\n".join(parts), text)
+        if "levels" in content["details"]:
+            parts.insert(1, _levels(content["details"]["levels"]))
+        for page in PAGES:
+            text = page.read_text(encoding="utf-8")
+            page.write_text(_between(content["name"], "\n\n".join(parts), text), encoding="utf-8")
         if content["name"] == "demo":
             readme = README.read_text(encoding="utf-8")
             README.write_text(_between("demo", _demo(content), readme), encoding="utf-8")
-    PAGE.write_text(text, encoding="utf-8")
+
+
+def _levels(levels: dict[str, dict[str, dict[str, float]]]) -> str:
+    """Real and simulated figures by the number of workers."""
+    figures = list(next(iter(levels.values())))
+    lines = [f"| workers | {' | '.join(figures)} |", "|---" * (len(figures) + 1) + "|"]
+    for workers, row in levels.items():
+        cells = [
+            f"{cell['real']:.3g} → {cell['simulated']:.3g} ({cell['error_percent']:+.0f} %)"
+            for cell in row.values()
+        ]
+        lines.append(f"| {workers} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _demo(content: dict[str, Any]) -> str:

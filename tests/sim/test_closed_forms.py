@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MEAN_S = 0.05
 TOKENS_PER_S = 1_000_000
-REQUESTS = 250_000
+REQUESTS = 100_000
 MODEL = endpoint("m", ceiling=10**6)
 
 

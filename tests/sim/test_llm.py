@@ -13,6 +13,8 @@ from forebay.emulator.spec import ChatSpec
 from forebay.sim import LlmSpec, Size
 from sim.jobs import Bench, Note
 
+OWN = {"share", "prompt_token_s"}
+
 Times = list[tuple[float, float]]  # first token and end of each sequence
 
 
@@ -25,7 +27,7 @@ def in_closed_form(spec: LlmSpec, arrivals: list[tuple[float, Size]]) -> tuple[T
 
 
 def step_by_step(spec: LlmSpec, arrivals: list[tuple[float, Size]]) -> tuple[Times, float]:
-    numbers = {key: value for key, value in asdict(spec).items() if key != "share"}
+    numbers = {key: value for key, value in asdict(spec).items() if key not in OWN}
     cache = spec.kv_blocks * spec.block_tokens
     engine = ChatEngine(ChatSpec(**numbers, max_model_tokens=cache))
     sequences = [ChatSequence(size.input_tokens, size.output_tokens) for _, size in arrivals]

@@ -6,6 +6,8 @@ with the GPU to itself,
     max(weights_s + context · context_token_s, tokens · token_s)
     + overhead_s (+ prefill_overhead_s if it prefills)
 
+where tokens of prompts take `prompt_token_s` instead of `token_s`, if that is given.
+
 Theory of operation. Steps that only decode differ in nothing but the growing context, so a whole
 *row* of them is one event: it lasts until a sequence ends, the cache fills up, or memory overtakes
 arithmetic. An arrival that can start cuts the row short, at the end of the step that is under way.
@@ -40,6 +42,8 @@ class LlmSpec:
         weights_s: reading the weights once: what a step takes at least.
         context_token_s: reading one cached token's keys and values.
         token_s: computing one token of a step's batch.
+        prompt_token_s: computing one token of a prompt, where the engine has faster kernels for
+            many tokens of one sequence, as CPUs have; None: like any other.
         overhead_s: what every step costs on top, > 0.
         prefill_overhead_s: what a step that prefills costs on top.
         max_sequences: sequences that run at once; the others wait in the engine's queue.
@@ -55,6 +59,7 @@ class LlmSpec:
     weights_s: float = 0.010
     context_token_s: float = 1e-7
     token_s: float = 1e-4
+    prompt_token_s: float | None = None
     overhead_s: float = 0.002
     prefill_overhead_s: float = 0.046
     max_sequences: int = 64
@@ -204,13 +209,15 @@ class Llm:
 
     def _prefill(self, chunks: list[Chunk]) -> _Row:
         spec, decoding = self._spec, self._scheduler.decoding
-        tokens = decoding.count + sum(chunk.tokens for chunk in chunks)
-        context = decoding.context + sum(chunk.sequence.cached for chunk in chunks) + tokens
-        roofline_s = max(spec.weights_s + context * spec.context_token_s, tokens * spec.token_s)
+        count, prompts = decoding.count, sum(chunk.tokens for chunk in chunks)
+        cached = decoding.context + sum(chunk.sequence.cached for chunk in chunks)
+        memory_s = spec.weights_s + (cached + count + prompts) * spec.context_token_s
+        prompt_token_s = spec.token_s if spec.prompt_token_s is None else spec.prompt_token_s
+        compute_s = count * spec.token_s + prompts * prompt_token_s
         # The last token of a prompt that is computed anew is a step of decoding like any other.
         prefills = any(s.generated == 0 or s.to_compute > 1 for s, _ in chunks)
         overhead_s = spec.overhead_s + (spec.prefill_overhead_s if prefills else 0.0)
-        return _Row(1, roofline_s + overhead_s, chunks=chunks)
+        return _Row(1, max(memory_s, compute_s) + overhead_s, chunks=chunks)
 
     def _decode(self) -> _Row:
         spec, decoding = self._spec, self._scheduler.decoding
