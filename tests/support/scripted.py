@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import socket
 import struct
 from contextlib import suppress
@@ -49,6 +50,10 @@ class Peer:
 
     async def send(self, data):
         await self._loop.sock_sendall(self._sock, data)
+
+    def can_send(self):
+        """Whether the client, or a buffer on the way to it, takes more."""
+        return bool(select.select([], [self._sock], [], 0)[1])
 
     def close(self):
         self._sock.close()
