@@ -263,6 +263,75 @@ def test_half_the_servers_do_half_the_work() -> None:
     assert rates == pytest.approx([40.0, 20.0, 80.0], rel=0.02)
 
 
+def test_limits_and_budgets_can_be_moved_while_it_runs() -> None:
+    m = endpoint("m", ceiling=2)
+    record = Scenario(
+        servers={m: FIFO},
+        budgets={"gpu": 4},
+        loads=[Closed(model="m", workers=16, sizes=fixed(1))],
+        changes=[
+            (10.0, changes.bounds(m.id, floor=1, ceiling=8)),
+            (20.0, changes.budget("gpu", 3)),
+        ],
+    ).run(30.0)
+    inflight = [s.inflight for s in record.samples]
+    assert [inflight[5], inflight[15], inflight[25]] == [2, 4, 3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_goes_wrong_every_request_ends_and_nothing_is_left(seed: int) -> None:
+    chat = endpoint("chat", floor=2, ceiling=8)
+    other = endpoint("chat", group="other", ceiling=8)
+    until_s = 200.0
+    simulation = Scenario(
+        servers={
+            chat: LlmSpec(kv_blocks=256, max_sequences=6),
+            other: LlmSpec(kv_blocks=200),
+            EMBED: EncoderSpec(),
+        },
+        budgets={"gpu": 6},
+        bounds=QueueBounds(max_requests=40),
+        loads=[
+            Open(
+                model="chat",
+                rate=steady(6.0),
+                sizes=lognormal(300, 80, sigma=1.0, most=1000),
+                timeout_s=20.0,
+                until_s=until_s,
+            ),
+            Closed(
+                model="embed",
+                workers=20,
+                sizes=fixed(640, texts=16),
+                timeout_s=10.0,
+                until_s=until_s,
+            ),
+        ],
+        scrape=Scrape(),
+        changes=[
+            (20.0, changes.noise("gpu", 0.3)),
+            (30.0, changes.hang(EMBED.id)),
+            (60.0, changes.recover(EMBED.id)),
+            (70.0, changes.fail(chat.id)),
+            (110.0, changes.recover(chat.id)),
+            (120.0, changes.refuse(other.id, part=0.5)),
+            (140.0, changes.recover(other.id)),
+            (150.0, changes.capacity("gpu", 0.2)),
+            (170.0, changes.drift("other", 1.0)),
+        ],
+    ).simulation(seed)
+    record = simulation.run(until_s + 60.0)
+    assert all(r.ended_at <= r.asked_at + 20.0 + 1e-9 for r in record.requests)
+    assert all((r.outcome is None) != (r.refused is None) for r in record.requests)
+    assert {r.outcome for r in record.requests} >= {Outcome.OK, Outcome.TIMEOUT, Outcome.FAILURE}
+    assert record.preemptions[chat.id] + record.preemptions[other.id] > 0
+    assert record.floor_violations == 0
+    assert simulation.limiter.admission.live == 0
+    for door in simulation.doors.values():
+        signal = door.server.signal(record.seconds)
+        assert (signal.running, signal.waiting, signal.kv_usage or 0.0) == (0, 0, 0.0)
+
+
 def test_a_stranger_on_the_gpu_slows_chat_down_while_it_is_there() -> None:
     record = Scenario(
         servers={CHAT: LlmSpec()},

@@ -64,6 +64,24 @@ def servers(endpoint_id: str, count: int) -> Change:
     return change
 
 
+def bounds(endpoint_id: str, *, floor: int, ceiling: int) -> Change:
+    """An operator moves an endpoint's floor and ceiling; with a fixed limit, that is the limit."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.limiter.set_bounds(endpoint_id, floor, ceiling)
+
+    return change
+
+
+def budget(group: str, slots: int) -> Change:
+    """An operator moves a GPU's budget."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.limiter.set_budget(group, slots)
+
+    return change
+
+
 def refuse(
     endpoint_id: str,
     *,

@@ -66,6 +66,16 @@ class VirtualLimiter:
         """Pass on what an engine says of itself; None means that it could not be read."""
         self._carry_out(self.admission.signal(endpoint_id, signal, self._world.now))
 
+    def set_bounds(self, endpoint_id: str, floor: int, ceiling: int) -> None:
+        """Move an endpoint's floor and ceiling, live."""
+        now = self._world.now
+        self._carry_out(self.admission.set_bounds(endpoint_id, floor, ceiling, now))
+
+    def set_budget(self, group: str, budget: int) -> None:
+        """Move a GPU group's budget, live."""
+        room = self.admission.rooms[group]
+        self._carry_out(self.admission.set_budget(room, budget, self._world.now))
+
     def _expire(self, ticket: Ticket) -> None:
         self._answer(Refusal(ticket, Reason.DEADLINE))
         self._carry_out(self.admission.cancel(ticket, self._world.now))
