@@ -105,7 +105,7 @@ class Admission:
     def timing(self, grant: Grant, timing: Timing, now: float) -> list[Verdict]:
         """Fold in a reading of a request that still runs (its first token): it is answered."""
         state = grant.member.state
-        state.read(timing, grant.at, now)
+        state.read(timing, grant, now)
         state.answered(grant, now)
         return self._revisit(state, now)
 
@@ -123,6 +123,8 @@ class Admission:
         state.ended(grant, ending, now)
         state.inflight -= weight
         member.room.give_back(member, weight)
+        if member.room.guard is not None:
+            member.room.guard.ended(member, now)
         return self._revisit(state, now)
 
     def signal(self, endpoint_id: str, signal: Signal | None, now: float) -> list[Verdict]:
@@ -156,14 +158,17 @@ class Admission:
         """Look again: something that time alone changes may have changed (see `wake_at`)."""
         for state in tuple(self._dispatch.changing):
             self._dispatch.look(state, now)
+        self._dispatch.free(now)
         return self._dispatch.settle(now, [])
 
     def wake_at(self, now: float) -> float | None:
         """When `tick` is worth calling although nothing else happens, if ever."""
-        changing = self._dispatch.changing
-        if not changing:
+        dispatch = self._dispatch
+        if not (dispatch.changing or dispatch.holding):
             return None
-        at = min((s.changes_at(now) for s in changing if s.waiting), default=inf)
+        times = [state.changes_at(now) for state in dispatch.changing if state.waiting]
+        times += [guard.opens_at(now) for guard in dispatch.holding]
+        at = min(times, default=inf)
         return at if at < inf else None
 
     # -- what follows ----------------------------------------------------------------------------
@@ -182,12 +187,14 @@ class Admission:
             or member is not state.native  # a visitor leaves its host's floor alone: `startable`
             or not state.calm
             or ticket.deadline <= now
-            or (ticket.weight or state.endpoint.slot_weight) > 1
+            or state.endpoint.slots_for(ticket) > 1
             or state.inflight >= state.limit
             or not room.fits(member, 1)
         ):
             return None
         if not member.interactive:
+            if room.guard is not None and room.guard.holds(now):
+                return None
             room.catch_up(member)
         return member.start(ticket, 1, now)
 
@@ -195,7 +202,9 @@ class Admission:
         """Start and refuse what may be, after something happened at `state`."""
         if not state.calm:
             self._dispatch.look(state, now)
-        if not state.native.room.waiting:
+        if self._dispatch.holding:
+            self._dispatch.free(now)
+        elif not state.native.room.waiting:
             return []
         out: list[Verdict] = []
         if not state.usable:

@@ -10,6 +10,7 @@ from forebay.core.endpoint import EndpointState
 from forebay.core.member import Member
 from forebay.core.model import ServiceClass
 from forebay.core.observer import Observer
+from forebay.core.protection import Guard
 from forebay.core.queue import Queue, QueueBounds
 from forebay.core.room import Room
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from forebay.core.breaker import Rng
     from forebay.core.limits.protocol import Limit
     from forebay.core.model import Endpoint
+    from forebay.core.protection import ProtectionSettings
 
 
 def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
@@ -30,6 +32,7 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
     breaker: BreakerSettings | None = None,
     bounds: QueueBounds | None = None,
     max_overtakes: int = 8,
+    protection: ProtectionSettings | None = None,
     observer: Observer | None = None,
 ) -> Admission:
     """Build the admission of a whole deployment.
@@ -42,6 +45,7 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
         breaker: settings of every endpoint's breaker.
         bounds: of every queue.
         max_overtakes: see `Room`.
+        protection: of chat from best-effort work on its GPU; None leaves it to counts.
         observer: hears of limits and breakers.
 
     Raises:
@@ -67,6 +71,8 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
     for room in rooms.values():
         if room.budget is not None:
             room.set_budget(room.budget)
+    if protection is not None:
+        _protect(states.values(), protection, observer or Observer())
     return Admission(states, queues, rooms)
 
 
@@ -100,3 +106,19 @@ def _join(
         else:
             state.visitor = member
     made[0].sibling, made[1].sibling = made[1], made[0]
+
+
+def _protect(
+    states: Iterable[EndpointState], settings: ProtectionSettings, observer: Observer
+) -> None:
+    """Put a guard before every GPU on which chat runs, whether or not it has a budget."""
+    guards = {
+        state.endpoint.gpu_group: Guard(state.endpoint.gpu_group, settings, observer)
+        for state in states
+        if state.native.interactive
+    }
+    for state in states:
+        room, guard = state.native.room, guards.get(state.endpoint.gpu_group)
+        if guard is not None:
+            room.guard = guard
+            guard.watch(room, 0 if state.native.interactive else state.native.floor)

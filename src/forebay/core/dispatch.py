@@ -16,8 +16,9 @@ from forebay.core.refusal import out_of_service
 if TYPE_CHECKING:
     from forebay.core.endpoint import EndpointState
     from forebay.core.grant import Grant, Verdict
-    from forebay.core.member import Member
+    from forebay.core.member import Member, Start
     from forebay.core.model import Ticket
+    from forebay.core.protection import Guard
     from forebay.core.queue import Queue
     from forebay.core.room import Room
 
@@ -30,9 +31,11 @@ class Dispatch:
 
     Args:
         changing: endpoints that time alone may change: held, broken or ramping.
+        holding: guards that hold best-effort work back.
     """
 
     changing: dict[EndpointState, None] = field(default_factory=dict, init=False)
+    holding: dict[Guard, None] = field(default_factory=dict, init=False)
     # Rooms where something may have become startable.
     _dirty: dict[Room, None] = field(default_factory=dict, init=False)
 
@@ -46,6 +49,17 @@ class Dispatch:
             self.changing.pop(state, None)
         else:
             self.changing[state] = None
+
+    def free(self, now: float) -> None:
+        """See which guards let best-effort work go on."""
+        for guard in tuple(self.holding):
+            guard.look(now)
+            if not guard.holds(now):
+                del self.holding[guard]
+                for room in guard.rooms:
+                    for member in room.members:
+                        room.enlist(member)
+                    self._dirty[room] = None
 
     def line_up(self, state: EndpointState) -> None:
         """Note that more may start at `state` than before."""
@@ -91,7 +105,7 @@ class Dispatch:
         """Start whatever may start where something changed, and return `out` with it."""
         while self._dirty:
             room, _ = self._dirty.popitem()
-            while (start := next_start(room)) is not None:
+            while (start := self._next(room, now)) is not None:
                 member, ticket, weight = start
                 if ticket.deadline <= now:
                     self.leave(member.queue, ticket)
@@ -102,12 +116,21 @@ class Dispatch:
                         self.flush(member.state, now, out)
         return out
 
+    def _next(self, room: Room, now: float) -> Start | None:
+        guard = room.guard
+        if guard is not None:
+            room.held = guard.holds(now)
+            if room.held and room.bulk_waiting:
+                guard.wanted()
+                self.holding[guard] = None
+        return next_start(room)
+
     def _grant(self, member: Member, ticket: Ticket, weight: int, now: float) -> Grant:
         queue = member.queue
         queue.leave(ticket)
         grant = member.start(ticket, weight, now)
         head = queue.head
-        if head is None or head.weight != ticket.weight:
+        if head is None or head.weight != ticket.weight or head.size_tokens != ticket.size_tokens:
             self.attend(queue)
         if grant.pass_.probe:
             self.look(member.state, now)

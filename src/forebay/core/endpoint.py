@@ -130,11 +130,12 @@ class EndpointState:
 
     # -- what it is told -------------------------------------------------------------------------
 
-    def read(self, timing: Timing, started_at: float, now: float) -> None:
-        """Fold in a reading of a request that started at `started_at`."""
-        decision = self.law.on_timing(
-            timing, started_at=started_at, inflight=self.inflight, now=now
-        )
+    def read(self, timing: Timing, grant: Grant, now: float) -> None:
+        """Fold in a reading of a request."""
+        guard = self.native.room.guard
+        if guard is not None:
+            guard.read(grant.member, timing, grant.at, now)
+        decision = self.law.on_timing(timing, started_at=grant.at, inflight=self.inflight, now=now)
         if decision is not None:
             self._limit_moved(decision, now)
 
@@ -152,7 +153,7 @@ class EndpointState:
         """Fold in how a request ended; call it while its slot still counts as taken."""
         started_at = grant.at
         for timing in ending.timings:
-            self.read(timing, started_at, now)
+            self.read(timing, grant, now)
         outcome = ending.outcome
         decision = self.law.on_end(outcome, started_at=started_at, inflight=self.inflight, now=now)
         if decision is not None:

@@ -73,7 +73,7 @@ class Member:
             turn: the member that has been overtaken often enough to be next.
         """
         state, ticket, sibling = self.state, self.queue.head, self.sibling
-        if ticket is None or not state.usable:
+        if ticket is None or not state.usable or (self.room.held and not self.interactive):
             return None
         limit = most = state.limit
         # However small the limit, a floor leaves its sibling one slot.
@@ -87,7 +87,7 @@ class Member:
                 limit -= max(0, kept - sibling.inflight)
             if sibling.waiting and self is not turn and self.inflight >= self.floor:
                 return None  # interactive first, where both share the endpoint's limit
-        weight = ticket.weight or state.endpoint.slot_weight
+        weight = state.endpoint.slots_for(ticket)
         if weight > 1:
             # More than it could ever hold is all that it can hold: such a request runs alone.
             room_most = self.room.most(self)
@@ -102,4 +102,6 @@ class Member:
         state = self.state
         state.inflight += weight
         self.room.take(self, weight)
+        if self.room.guard is not None:
+            self.room.guard.started(self, now)
         return Grant(ticket, self, weight, now, state.breaker.begin(now, state.answer_s))

@@ -57,7 +57,8 @@ class Endpoint:
         service_class: the class of requests that do not ask for another one.
         floor: slots that it can always reach, ≥ 1.
         ceiling: slots that it never exceeds, ≥ floor.
-        slot_weight: slots that one request takes, ≥ 1.
+        slot_weight: slots that one request takes, at least, ≥ 1.
+        tokens_per_slot: tokens of a request that take one slot, ≥ 1; None: size does not count.
         fallback_of: id of the model that this endpoint stands in for, else None.
     """
 
@@ -70,7 +71,16 @@ class Endpoint:
     floor: int
     ceiling: int
     slot_weight: int = 1
+    tokens_per_slot: int | None = None
     fallback_of: str | None = None
+
+    def slots_for(self, ticket: Ticket) -> int:
+        """The slots that a request takes here, if there are as many."""
+        if ticket.weight:
+            return ticket.weight
+        if self.tokens_per_slot is None:
+            return self.slot_weight
+        return max(self.slot_weight, -(-ticket.size_tokens // self.tokens_per_slot))
 
 
 @dataclass(slots=True, eq=False)
@@ -82,8 +92,9 @@ class Ticket:
         service_class: the class in which it asks.
         asked_at: when it arrived, seconds.
         deadline: when it must have been answered, seconds; it leaves the queue then.
-        weight: slots that it takes; 0 means the endpoint's `slot_weight`.
+        weight: slots that it takes; 0 leaves it to the endpoint: see `Endpoint.slots_for`.
         size_bytes: what it occupies in memory while it waits.
+        size_tokens: roughly what it makes an engine read; 0 where that is not known.
     """
 
     model: str
@@ -92,6 +103,7 @@ class Ticket:
     deadline: float = float("inf")
     weight: int = 0
     size_bytes: int = 0
+    size_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

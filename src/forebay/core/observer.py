@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from forebay.core.breaker import Change
     from forebay.core.model import Decision, Endpoint
+    from forebay.core.protection import Guard
 
 
 class Observer:
@@ -17,3 +18,6 @@ class Observer:
 
     def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
         """The breaker of `endpoint` went to another state."""
+
+    def share_changed(self, guard: Guard, now: float) -> None:
+        """The share of best-effort work on a guarded GPU moved."""

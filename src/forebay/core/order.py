@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def next_start(room: Room) -> Start | None:
     """Return what may start in `room` now, first things first."""
     turn = room.turn
+    if turn and room.held and not turn.interactive:  # its turn waits until the guard lets it go
+        turn = None
     start = turn.startable(turn) if turn else None
     if start and room.fits(start[0], start[2], on_turn=True):
         return start

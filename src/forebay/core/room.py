@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from forebay.core.member import Member
+    from forebay.core.protection import Guard
 
 # A heap of members in line: (sort key, the member's index, member).
 Line = list[tuple[float, int, "Member"]]
@@ -42,6 +43,9 @@ class Room:
     budget: int | None
     max_overtakes: int
     members: list[Member] = field(default_factory=list)
+    guard: Guard | None = None
+    held: bool = False  # by the guard: no best-effort member may start; set before who is next
+    bulk_waiting: int = 0  # best-effort ones among `waiting`
     live: int = 0  # grants that are out; `inflight` counts their slots
     inflight: int = 0
     waiting: int = 0  # members that have something waiting; kept by their queues
