@@ -12,6 +12,7 @@ from forebay.core.queue import QueueBounds
 from support.deployments import BEST_EFFORT, INTERACTIVE, Desk, admission, endpoint
 
 MODELS = ("chat", "lite", "embed", "batch")
+TOKENS_PER_SLOT = {"lite": 30, "embed": 10}
 
 
 class AdmissionMachine(RuleBasedStateMachine):
@@ -31,6 +32,7 @@ class AdmissionMachine(RuleBasedStateMachine):
                 interactive=model in ("chat", "lite"),
                 floor=floor,
                 ceiling=max(floor, ceiling),
+                tokens_per_slot=TOKENS_PER_SLOT.get(model),
             )
             for host, group in enumerate(groups)
             for model, floor, ceiling in zip(MODELS, floors, ceilings, strict=True)
@@ -54,10 +56,12 @@ class AdmissionMachine(RuleBasedStateMachine):
         model=st.sampled_from(MODELS),
         service_class=st.sampled_from([INTERACTIVE, BEST_EFFORT]),
         weight=st.one_of(st.just(0), st.integers(1, 9)),
+        tokens=st.sampled_from([0, 1, 30, 45, 1000]),
         patience=st.sampled_from([float("inf"), 5.0, 1.0]),
     )
-    def ask(self, model, service_class, weight, patience) -> None:
-        self.desk.ask(model, service_class, weight=weight, deadline=self.desk.now + patience)
+    def ask(self, model, service_class, weight, tokens, patience) -> None:
+        deadline = self.desk.now + patience
+        self.desk.ask(model, service_class, weight=weight, size_tokens=tokens, deadline=deadline)
 
     @rule(model=st.sampled_from(MODELS), count=st.integers(2, 8))
     def storm(self, model, count) -> None:
@@ -187,14 +191,14 @@ class AdmissionMachine(RuleBasedStateMachine):
             member = state.native
             if not member.priority or not member.waiting or self.still_shrinks(member.room):
                 continue
-            light = (member.queue.head.weight or 1) == 1
+            light = self.slots(member) == 1
             if light and state.usable and member.inflight < member.floor:
                 assert state.inflight + 1 > state.limit or self.has_the_turn(state.visitor)
 
     @invariant()
     def no_slot_idles_while_someone_may_take_it(self) -> None:
         for room in self.core.rooms.values():
-            if any((m.queue.head.weight if m.queue.head else 0) > 1 for m in room.members):
+            if any(m.waiting and self.slots(m) > 1 for m in room.members):
                 continue  # room may be being gathered for a heavy head
             for member in room.members:
                 if member.waiting and room.turn in (None, member):
@@ -215,6 +219,10 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def has_the_turn(self, member) -> bool:
         return member.room.turn is member
+
+    @staticmethod
+    def slots(member) -> int:
+        return member.state.endpoint.slots_for(member.queue.head)
 
     @staticmethod
     def due(member) -> int:

@@ -50,6 +50,7 @@ deployments = st.fixed_dictionaries(
         "floors": st.tuples(*[st.integers(1, 3)] * 4),
         "ceilings": st.tuples(*[st.integers(2, 8)] * 4),
         "slot_weights": st.tuples(*[st.integers(1, 2)] * 4),
+        "tokens_per_slot": st.sampled_from([None, 10]),
         "slack": st.sampled_from([None, 0, 1, 2, 3, 6]),
         "overtakes": st.integers(0, 3),
         "law": st.sampled_from([Fixed, Restless]),
@@ -63,6 +64,7 @@ asks = st.tuples(
     st.sampled_from(MODELS),
     st.sampled_from([None, None, None, INTERACTIVE, BEST_EFFORT]),
     st.sampled_from([0, 0, 0, 1, 2]),
+    st.sampled_from([0, 0, 0, 9, 15]),
     st.sampled_from([inf, inf, inf, 5.0, 0.0]),
 )
 endings = st.one_of(
@@ -97,6 +99,7 @@ class Twin:
                 floor=floor,
                 ceiling=max(floor, ceiling),
                 slot_weight=slot_weight,
+                tokens_per_slot=plan["tokens_per_slot"],
             )
             for replica in range(plan["replicas"])
             for model, floor, ceiling, slot_weight in zip(
@@ -137,10 +140,12 @@ class Twin:
         member = verdict.member
         return serial, member.index, member.room.name, verdict.weight, verdict.pass_
 
-    def ask(self, model, service_class, weight, patience):
+    def ask(self, model, service_class, weight, tokens, patience):
         if service_class is None:
             service_class = INTERACTIVE if model in CHATS else BEST_EFFORT
-        ticket = Ticket(model, service_class, self.now, self.now + patience, weight)
+        ticket = Ticket(
+            model, service_class, self.now, self.now + patience, weight, size_tokens=tokens
+        )
         self.waiting[ticket] = self.asked = self.asked + 1
         return self.core.request(ticket, self.now)
 

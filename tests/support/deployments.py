@@ -33,6 +33,7 @@ def endpoint(  # noqa: PLR0913 - what a test needs to name, by name
     floor: int = 1,
     ceiling: int = 32,
     slot_weight: int = 1,
+    tokens_per_slot: int | None = None,
     host: str = "a",
 ) -> Endpoint:
     return Endpoint(
@@ -45,6 +46,7 @@ def endpoint(  # noqa: PLR0913 - what a test needs to name, by name
         floor=floor,
         ceiling=ceiling,
         slot_weight=slot_weight,
+        tokens_per_slot=tokens_per_slot,
     )
 
 

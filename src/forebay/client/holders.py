@@ -93,7 +93,7 @@ class Holders:
         if queue is None:
             return True  # it will be told that there is no such model
         for member in queue.members:
-            asked = ticket.weight or member.state.endpoint.slot_weight
+            asked = member.state.endpoint.slots_for(ticket)
             weight = max(1, min(asked, _free(member, ())))  # more than it could ever have: alone
             if weight <= _free(member, held):
                 return True

@@ -147,7 +147,7 @@ class Simulation:
             state, ticket = member.state, member.queue.head
             if not member.priority or ticket is None or not state.usable:
                 continue
-            weight = ticket.weight or state.endpoint.slot_weight
+            weight = state.endpoint.slots_for(ticket)
             if member.inflight + weight <= member.floor and state.inflight + weight <= state.limit:
                 self.record.floor_violations += 1
 
