@@ -11,7 +11,7 @@ from forebay.emulator.chat_engine import ChatSequence
 from forebay.emulator.embedding_engine import EmbeddingJob
 from forebay.emulator.gpu import Gpu as EmulatedGpu
 from forebay.emulator.spec import GpuSpec
-from forebay.sim import EncoderSpec, Gpu, LlmSpec, SharedSpec, Size, World
+from forebay.sim import EncoderSpec, Gpu, LlmSpec, SharedSpec, Size, World, sharing
 from sim.jobs import Bench
 
 SECOND = SharedSpec(lambda size: float(size.input_tokens))
@@ -39,6 +39,30 @@ def test_engines_on_one_gpu_slow_each_other_down_as_on_the_emulated_one() -> Non
         ends[id(event.work)] = max(ends[id(event.work)], event.at)
 
     assert [note.ended_at for note in notes] == pytest.approx([ends[id(w)] for _, w in work])
+
+
+@pytest.mark.parametrize(("stretch", "own_stretch"), [(1.65, 1.25), (4.0, 4 / 3), (2.0, 2.0)])
+def test_sharing_is_calibrated_from_how_much_two_engines_slow_each_other_down(
+    stretch: float, own_stretch: float
+) -> None:
+    load, share = sharing(stretch=stretch, own_stretch=own_stretch)
+    world = World()
+    gpu = Gpu(world, world.rng("gpu"))
+    ends: dict[str, float] = {}
+    chat = gpu.occupy(load=1.0)
+    gpu.start(1.0, lambda: ends.setdefault("other", world.now), load=load, share=share)
+    world.run(9.0)
+    gpu.stop(chat)
+    gpu.occupy(load, share)
+    gpu.start(1.0, lambda: ends.setdefault("chat", world.now - 9.0))
+    world.run(20.0)
+    assert ends == {"other": pytest.approx(own_stretch), "chat": pytest.approx(stretch)}
+
+
+@pytest.mark.parametrize(("stretch", "own_stretch"), [(1.0, 2.0), (4.0, 4.0)])
+def test_what_is_no_sharing_is_refused(stretch: float, own_stretch: float) -> None:
+    with pytest.raises(ValueError, match="is not sharing"):
+        sharing(stretch=stretch, own_stretch=own_stretch)
 
 
 def test_half_the_capacity_takes_twice_as_long_also_in_the_middle_of_work() -> None:

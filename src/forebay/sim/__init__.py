@@ -5,7 +5,7 @@
 
 from forebay.sim import changes, traces
 from forebay.sim.encoder import EncoderSpec
-from forebay.sim.gpu import Gpu
+from forebay.sim.gpu import Gpu, sharing
 from forebay.sim.llm import LlmSpec
 from forebay.sim.loads import Closed, Conversations, Load, Open, Rate, Trace, steady, steps, wave
 from forebay.sim.queues import FifoSpec, SharedSpec
@@ -51,6 +51,7 @@ __all__ = [
     "lognormal",
     "mix",
     "percentile",
+    "sharing",
     "shift",
     "steady",
     "steps",

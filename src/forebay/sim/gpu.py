@@ -9,7 +9,7 @@ not enough for all. With tasks beside it a task goes at
 
 Its *stretch* is 1 / speed. Full loads and equal shares are processor sharing: n tasks at 1/n each.
 A small load beside a full one costs little, as a small batch leaves most processors to others. What
-chat loses to a certain encoder is calibrated with the share (`chat_share` of the emulated GPU).
+chat loses to a certain encoder can be measured; `sharing` finds load and share from that.
 
 The machine itself may change: `capacity` is a factor on all speeds, `drift` makes everything slower
 by some part each minute, `noise` is the sigma of a lognormal factor with mean 1 on each piece of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # Two ends so near are one: what is left is a rounding error.
 _INSTANT_S = 1e-9
+_ROUNDING = 1e-9
 
 
 class Task:
@@ -173,6 +174,30 @@ class Gpu:
         self._plan()
         for task in ended:
             task.done()
+
+
+def sharing(*, stretch: float, own_stretch: float) -> tuple[float, float]:
+    """Calibrate how work shares a GPU with chat (load 1, share 1), from two measurements.
+
+    Args:
+        stretch: how many times as long chat takes beside it, both being busy all the time.
+        own_stretch: how many times as long it takes itself beside chat.
+
+    Returns:
+        Its load and its share.
+
+    Raises:
+        ValueError: a stretch below 1, or together more than sharing explains (speeds that add up
+            to less than 1).
+    """
+    lost, own_lost = 1 - 1 / stretch, 1 - 1 / own_stretch
+    load = lost + own_lost
+    if lost <= 0 or own_lost <= 0 or load > 1 + _ROUNDING:
+        raise ValueError(
+            f"stretch {stretch:g} beside own_stretch {own_stretch:g} is not sharing: each must be "
+            f"above 1, and 1 / stretch + 1 / own_stretch at least 1"
+        )
+    return min(load, 1.0), lost / own_lost
 
 
 def _seconds(task: Task) -> float:
