@@ -130,10 +130,12 @@ def test_json_holds_what_the_tables_show(tmp_path: Path) -> None:
         "floor": 1,
         "ceiling": 32,
         "slot_weight": 1,
+        "tokens_per_slot": None,
         "fallback_of": None,
         "kind": "chat",
         "model_key": "chat",
         "engine": None,
+        "piece_tokens": None,
     }
     assert told["groups"]["gb10"] == {
         "name": "gb10",
@@ -148,6 +150,23 @@ def test_json_holds_what_the_tables_show(tmp_path: Path) -> None:
     assert warning["key"] == "GPU_CONCURRENCY_BUDGETS.gb11"
     assert SECRET not in result.output
     assert "hidden1" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ({}, "1 slot; pieces of 2048 tokens"),
+        ({"piece_tokens": 0}, "1 slot "),
+        ({"slot_weight": 2, "piece_tokens": 0}, "2 slots "),
+        ({"tokens_per_slot": 512}, "1 slot per 512 tokens; pieces of 2048 tokens"),
+        ({"tokens_per_slot": 9, "slot_weight": 3}, "1 slot per 9 tokens, 3 at least; pieces"),
+    ],
+)
+def test_what_a_request_takes_is_shown(tmp_path: Path, keys: dict[str, Any], shown: str) -> None:
+    embedder = {"id": "e", "base_url": "http://gpu-b.lan", "gpu_group": "gb10", **keys}
+    result = checked(tmp_path, chat_models=[CHAT], embedding_models=[embedder])
+    (row,) = (line for line in result.stdout.splitlines() if "best_effort" in line)
+    assert shown in row
 
 
 def test_json_errors_are_json(tmp_path: Path) -> None:

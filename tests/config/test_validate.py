@@ -216,6 +216,8 @@ def test_a_setting_that_makes_no_sense_is_refused(keys: dict[str, object], said:
         ({"api_prefix": "/v1?x=1"}, "must be a path such as"),
         ({"metrics_url": "http://h:x/metrics"}, "metrics_url: port"),
         ({"slot_weight": 0}, "must be at least 1"),
+        ({"tokens_per_slot": 0}, "tokens_per_slot: must be at least 1"),
+        ({"piece_tokens": -1}, "piece_tokens: must be at least 0"),
         ({"id": 16}, "id: must be a text"),
         ({"gpu_group": ""}, "gpu_group: must not be empty"),
     ],

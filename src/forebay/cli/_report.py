@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from forebay.config import InvalidConfig, Plan, load
+from forebay.config import InvalidConfig, Plan, PlannedEndpoint, load
 from forebay.config.editor import json_schema
 from forebay.config.probe import Probe, probe
 from forebay.errors import ConfigError
@@ -77,6 +77,7 @@ def _as_json(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> dict[str, A
                 "kind": planned.kind,
                 "model_key": planned.model_key,
                 "engine": planned.engine,
+                "piece_tokens": planned.piece_tokens,
             }
             for planned in plan.endpoints
         },
@@ -105,13 +106,14 @@ def _print(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> None:
 
 def _endpoints_table(plan: Plan, probes: list[Probe] | None) -> Table:
     columns = ["endpoint", "base URL", "role", "class", "floor", "ceiling", "GPU group"]
+    columns += ["a request takes"]
     table = _table("Endpoints", [*columns, "probe"] if probes is not None else columns)
     answers = {answer.endpoint: answer for answer in probes or ()}
     for planned in plan.endpoints:
         endpoint = planned.endpoint
         role = f"fallback of {endpoint.fallback_of}" if endpoint.fallback_of else endpoint.role
         row: list[object] = [endpoint.id, endpoint.base_url, role, endpoint.service_class.value]
-        row += [endpoint.floor, endpoint.ceiling, endpoint.gpu_group]
+        row += [endpoint.floor, endpoint.ceiling, endpoint.gpu_group, _takes(planned)]
         cells = [escape(str(cell)) for cell in row]
         if probes is not None:
             answer = answers[endpoint.id]
@@ -119,6 +121,17 @@ def _endpoints_table(plan: Plan, probes: list[Probe] | None) -> Table:
             cells.append(f"[{colour}]{escape(answer.message)}[/]")
         table.add_row(*cells)
     return table
+
+
+def _takes(planned: PlannedEndpoint) -> str:
+    """The slots of a request, and the size of its pieces."""
+    weight, per_slot = planned.endpoint.slot_weight, planned.endpoint.tokens_per_slot
+    slots = f"{weight} slot{'s' * (weight != 1)}"
+    if per_slot is not None:
+        slots = f"1 slot per {per_slot} tokens" + (f", {weight} at least" if weight > 1 else "")
+    if planned.piece_tokens is not None:
+        slots += f"; pieces of {planned.piece_tokens} tokens"
+    return slots
 
 
 def _groups_table(plan: Plan) -> Table:

@@ -146,8 +146,8 @@ def _compare(
 
 
 def _differences(first: PlannedEndpoint, again: PlannedEndpoint) -> list[str]:
-    endpoint = ("role", "floor", "ceiling", "slot_weight", "fallback_of")
-    planned = ("kind", "url", "api_key", "engine", "metrics_url")
+    endpoint = ("role", "floor", "ceiling", "slot_weight", "tokens_per_slot", "fallback_of")
+    planned = ("kind", "url", "api_key", "engine", "metrics_url", "piece_tokens")
     return [
         *(n for n in endpoint if getattr(first.endpoint, n) != getattr(again.endpoint, n)),
         *(n for n in planned if getattr(first, n) != getattr(again, n)),

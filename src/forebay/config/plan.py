@@ -30,6 +30,7 @@ class PlannedEndpoint:
         api_key: sent as bearer token, if there is one.
         engine: the engine's name, or None to find out.
         metrics_url: where its metrics are. Not shown by `repr`: its query may hold a key.
+        piece_tokens: best-effort requests for embeddings that are larger go in pieces; None: never.
     """
 
     endpoint: Endpoint
@@ -39,6 +40,7 @@ class PlannedEndpoint:
     api_key: SecretStr | None
     engine: str | None
     metrics_url: str = field(repr=False)
+    piece_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

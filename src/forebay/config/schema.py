@@ -12,6 +12,7 @@ from forebay.config.fields import (
     Flag,
     Fraction,
     Name,
+    Natural,
     OptionalSecret,
     RoleList,
     Seconds,
@@ -51,7 +52,14 @@ class Server(Section):
     """What stands before `/embeddings` and the like. Left out: `/v1`; `""`: the API is at the
     root."""
     slot_weight: Count = 1
-    """Slots that one request takes."""
+    """Slots that one request takes, at least."""
+    tokens_per_slot: Count | None = None
+    """Tokens of a request that take one slot: a large one takes several. Left out: size does not
+    count."""
+    piece_tokens: Natural | None = None
+    """Embedding models: tokens that one request may have; a larger one goes in pieces, each with a
+    slot of its own. 0: never in pieces. Left out: 2048 where an interactive model is on the same
+    GPU, else 0."""
     note: str | None = None
     """For people; ignored."""
 
