@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from math import ceil, exp, log, log2
+from math import exp, log, log2
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ _MEMORY = 64
 # How many of the last readings tell how far chat scatters by itself.
 _SCATTER = 128
 _FEW = 8
-_QUANTILE = 0.9
 _MIN_SECONDS = 1e-6
 # Size classes are doublings; a reading may be judged by its neighbour's.
 _NEAR = 1
@@ -62,9 +61,9 @@ class Expected:
         return max(timing.seconds, _MIN_SECONDS) / exp(cell.log_s)
 
     @property
-    def scatter(self) -> float:
-        """The upper quantile of such ratios without best-effort work; 1 until enough are known."""
-        return max(1.0, upper(self._scatter)) if len(self._scatter) >= _FEW else 1.0
+    def scatter(self) -> float | None:
+        """How slow the slow ones are without best-effort work; None until that is known."""
+        return slow(self._scatter) if len(self._scatter) >= _FEW else None
 
     @property
     def typical_s(self) -> float | None:
@@ -92,10 +91,14 @@ class Expected:
         return best
 
 
-def upper(ratios: deque[float] | list[float]) -> float:
-    """The upper quantile that stands for the slow ones; by nearest rank."""
+def slow(ratios: deque[float]) -> float:
+    """What the slow ones take: the geometric mean of the upper third.
+
+    It stands for a high percentile, which so few readings do not tell.
+    """
     ordered = sorted(ratios)
-    return ordered[ceil(_QUANTILE * len(ordered)) - 1]
+    slowest = ordered[-max(1, len(ordered) // 3) :]
+    return exp(sum(map(log, slowest)) / len(slowest))
 
 
 def _key(timing: Timing, chats: int) -> tuple[int, int]:

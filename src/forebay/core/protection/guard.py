@@ -26,13 +26,18 @@ if TYPE_CHECKING:
 _GROWTH_S = 0.5
 _LONG_IDLE_S, _LONG_GROWTH_S = 30.0, 5.0
 _MOST_DOUBLINGS = 30.0
-# A pause to measure chat alone: how many readings it is for, and what it may cost.
-_PROBE_READINGS = 8
+# A pause to measure chat alone: how many readings it is for (the first one for more), and what it
+# may cost, as a part of all time.
+_FIRST_READINGS, _PROBE_READINGS = 24, 8
 _PROBE_S = 10.0
 _PROBE_EVERY_S = 30.0
 _PROBE_PART = 0.05
 _RELOOK_S = 0.1
 _GAIN = 0.1
+# Chat counts as active for a while after its last request: as long as its usual pauses, in which
+# the next request is about to come, but not longer than this.
+_LEAST_GRACE_S, _MOST_GRACE_S = 0.05, 1.0
+_MOST_GAP_S = 10.0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -65,11 +70,13 @@ class Guard:
         default=-inf, init=False
     )  # requests that began earlier do not count
     _idle_since: float = field(default=-inf, init=False)
+    _gap_s: float = field(default=0.0, init=False)  # between chat requests, usually
     _bulk_since: float = field(default=0.0, init=False)
     _bulk_ended_at: float = field(default=-inf, init=False)
     _paused_until: float = field(default=-inf, init=False)
     _busy_s: float = field(default=0.0, init=False)  # per best-effort request, in turn
     _ended: int = field(default=0, init=False)  # best-effort requests of this busy time
+    _known: bool = field(default=False, init=False)  # what chat takes alone
     _probe: _Probe | None = field(default=None, init=False)
     _measured_at: float = field(default=-inf, init=False)  # chat alone, the last time
     _next_probe_at: float = field(default=-inf, init=False)
@@ -101,7 +108,7 @@ class Guard:
         """Whether no best-effort work may start now."""
         if self.bulk >= self._slots(now):
             return True
-        return bool(self.chats) and (self._probe is not None or now < self._paused_until)
+        return self._active(now) and (self._probe is not None or now < self._paused_until)
 
     def wanted(self) -> None:
         """Note that best-effort work waits for this gate."""
@@ -109,20 +116,27 @@ class Guard:
 
     def opens_at(self, now: float) -> float:
         """When it is worth a look although nothing happens."""
-        if not self.chats:
+        if not self._active(now):
             return now + _RELOOK_S
+        at = inf if self.chats else self._idle_since + self._grace_s
         if self._probe is not None:
-            return self._probe.gives_up_at
-        return self._paused_until if self._paused_until > now else inf
+            return min(at, self._probe.gives_up_at)
+        return min(at, self._paused_until) if self._paused_until > now else at
+
+    def _active(self, now: float) -> bool:
+        """Whether chat runs, or is about to."""
+        return self.chats > 0 or now < self._idle_since + self._grace_s
+
+    @property
+    def _grace_s(self) -> float:
+        return min(max(_LEAST_GRACE_S, 2 * self._gap_s), _MOST_GRACE_S)
 
     def _slots(self, now: float) -> int:
         """Best-effort requests that may be in flight."""
         share = max(1.0, self._share.value)
-        if self.chats:
+        if self._active(now) or self._idle_since == -inf:
             return int(share)
-        idle_s = now - self._idle_since
-        if idle_s == inf:
-            return int(share)
+        idle_s = now - self._idle_since - self._grace_s
         quick = share * 2 ** min(idle_s / _GROWTH_S, _MOST_DOUBLINGS)
         most = max(share, self._drained_in_time())
         long_s = max(0.0, idle_s - _LONG_IDLE_S)
@@ -150,6 +164,9 @@ class Guard:
         """A request starts."""
         if member.interactive:
             self.chats += 1
+            if self.chats == 1 and self._idle_since > -inf:
+                gap_s = min(now - self._idle_since, _MOST_GAP_S)
+                self._gap_s += _GAIN * (gap_s - self._gap_s)
             if self.chats == 1 and self.bulk > self._slots(now):
                 self._judged_from = inf  # until what chat's idle time let in has drained
         else:
@@ -164,9 +181,6 @@ class Guard:
             self.chats -= 1
             if not self.chats:
                 self._idle_since = now
-                self._paused_until = -inf
-                if self._probe is not None:
-                    self._end_probe(now)
             return
         self.bulk -= 1
         self._ended += 1
@@ -175,7 +189,7 @@ class Guard:
             busy_s = now - self._bulk_since
             each_s = busy_s / self._ended
             self._busy_s += (each_s - self._busy_s) * (_GAIN if self._busy_s else 1)
-            if self.chats and self._share.value < 1:
+            if self._share.value < 1:
                 self._paused_until = now + busy_s * (1 / self._share.value - 1)
         if self._judged_from == inf and self.bulk <= self._slots(now):
             self._judged_from = now
@@ -195,7 +209,7 @@ class Guard:
             self._measured_at = now
             if self._probe is not None:
                 self._probe.readings += 1
-                if self._probe.readings >= _PROBE_READINGS:
+                if self._probe.readings >= self._probe.enough:
                     self._end_probe(now)
                 return
         if ratio is not None and self._probe is None and started_at >= self._judged_from:
@@ -211,8 +225,8 @@ class Guard:
         }.get(timing.kind)
         if goal_s is not None:
             return self.settings.target * timing.seconds / goal_s
-        ratio = expected.ratio(timing, self.chats)
-        return None if ratio is None else ratio / expected.scatter
+        ratio, scatter = expected.ratio(timing, self.chats), expected.scatter
+        return None if ratio is None or scatter is None else ratio / scatter
 
     def _judge(self, now: float) -> None:
         found = self._window.worst(self.settings.target, now)
@@ -240,20 +254,23 @@ class Guard:
 
     def look(self, now: float) -> None:
         """End a pause that has taken too long."""
-        if self._probe is not None and now >= self._probe.gives_up_at:
+        if self._probe is not None and (now >= self._probe.gives_up_at or not self._active(now)):
             self._end_probe(now)
 
     def _consider_probe(self, now: float, *, unknown: bool) -> None:
         if self._probe is not None or not self.bulk or now < self._next_probe_at:
             return
         if unknown or now - self._measured_at >= _PROBE_EVERY_S:
-            self._probe = _Probe(now, now + _PROBE_S)
+            enough = _PROBE_READINGS if self._known else _FIRST_READINGS
+            self._probe = _Probe(now, now + _PROBE_S, enough)
 
     def _end_probe(self, now: float) -> None:
         probe, self._probe = self._probe, None
         if probe is not None:
             took_s = now - probe.began_at
-            self._next_probe_at = now + max(_PROBE_EVERY_S, took_s / _PROBE_PART)
+            self._known = self._known or probe.readings >= probe.enough
+            wait_s = max(_PROBE_EVERY_S, took_s / _PROBE_PART) if self._known else took_s
+            self._next_probe_at = now + wait_s
             self._begin_window(now)
 
 
@@ -263,4 +280,5 @@ class _Probe:
 
     began_at: float
     gives_up_at: float
+    enough: int
     readings: int = 0

@@ -1,28 +1,32 @@
 """The law of protection: how many best-effort slots chat bears, a real number.
 
-A share is judged by requests that began under it. Inflation over chat alone is taken to be
-proportional to the share, which tells how far to go: too much is cut to where it should be just
-right, at once; too little grows there slowly. A level that was too much is not tried again for a
-while, and for longer each time. A cut that does not help twice in a row was not the cure: then
-best-effort work is not the cause, and what chat takes by itself has to be measured anew.
+A share is judged by requests that began under it. Inflation over chat alone is taken to grow with
+the share; its slope, averaged over judgements, tells which share would be just right, and the share
+goes there: down at once, up in steps. A level that was too much is not tried again for a while, and
+for longer each time. Cuts that bring nothing were not the cure: then best-effort work is not the
+cause either, and what chat takes by itself has to be measured anew.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import ceil, floor, inf
+from math import exp, inf, log
 
-# The most that one judgement moves the share.
-_MOST_CUT, _LEAST_CUT = 0.3, 0.9
-_MOST_GROWTH = 1.5
-# As part of what is allowed above 1: between these nothing moves.
-_GROW_BELOW = 0.8
+# The most that one judgement moves the share; growth in the second case, far below the target.
+_MOST_CUT, _GROWTH, _FAST_GROWTH = 0.3, 1.5, 2.0
+_FAR = 0.3
+# Nothing moves for less than this.
+_DEAD_BAND = 0.1
+# Weight of a judgement in the mean slope; one that is plainly bad counts alone.
+_GAIN = 0.4
+_PLAINLY = 2.0
+_LEAST_EXCESS = 0.02
 # How long a level that was too much is left alone, seconds; doubled each time.
 _BARRED_S, _MOST_BARRED_S = 20.0, 600.0
 # A cut that brought less than this part of what it should have was no help.
 _HELP = 0.25
-_MOST_USELESS = 2
+_MOST_USELESS = 3
 
 
 class Move(StrEnum):
@@ -47,10 +51,16 @@ class Share:
     target: float
     least: float
     value: float
+    _slope: float | None = None  # excess of the ratio over 1, for each slot
     _barred: dict[int, tuple[float, float]] = field(default_factory=dict)  # level: until, for
+    _before: tuple[float, float] | None = None  # slots and excess before the last cut
     _useless: int = 0
-    _before: tuple[float, float] | None = None  # share and ratio before the last cut
-    _before_all: float = 0.0  # share before the first of the useless cuts
+    _before_all: float = 0.0  # the share before the first of the useless cuts
+
+    @property
+    def slots(self) -> float:
+        """What the share comes to: whole slots, or a duty."""
+        return float(int(self.value)) if self.value >= 1 else self.value
 
     def judge(self, ratio: float, now: float, *, used: bool) -> Move:
         """Move the share.
@@ -60,66 +70,60 @@ class Share:
             now: seconds.
             used: best-effort work wanted more than the share gave.
         """
-        if self._is_useless(ratio):
-            self.value = max(self.value, self._before_all)
-            self._before = None
-            self._useless = 0
-            return Move.NOT_THE_CAUSE
         allowed = self.target - 1
-        excess = max(ratio - 1, 0.0)
-        if excess > allowed:
-            return self._cut(allowed / excess, ratio, now)
-        self._before = None
-        self._useless = 0
-        if not used or excess > _GROW_BELOW * allowed:
-            return Move.HELD
-        grown = self.value * min(_MOST_GROWTH, allowed / max(excess, 0.01))
-        grown = min(grown, self._first_barred(now))
-        if grown <= self.value:
+        excess = max(ratio - 1, _LEAST_EXCESS)
+        self._see_whether_it_helped(excess)
+        if self._useless >= _MOST_USELESS and excess > allowed:
+            self.value = max(self.value, self._before_all)
+            self._useless, self._slope = 0, None
+            return Move.NOT_THE_CAUSE
+        aim = allowed / self._mean_slope(excess, plain=excess > _PLAINLY * allowed)
+        if excess > allowed and aim < self.value * (1 - _DEAD_BAND):
+            return self._cut(aim, excess, now)
+        fastest = _FAST_GROWTH if excess < _FAR * allowed else _GROWTH
+        grown = min(aim, self.value * fastest, self._first_barred(now))
+        if not used or excess > allowed or grown < self.value * (1 + _DEAD_BAND):
             return Move.HELD
         self.value = grown
         return Move.GREW
 
-    def _cut(self, factor: float, ratio: float, now: float) -> Move:
+    def _mean_slope(self, excess: float, *, plain: bool) -> float:
+        slope = excess / self.slots
+        if self._slope is None or plain:
+            self._slope = slope
+        else:
+            self._slope *= exp(_GAIN * log(slope / self._slope))
+        return self._slope
+
+    def _cut(self, aim: float, excess: float, now: float) -> Move:
         if self.value <= self.least:
             return Move.HELD
-        if self._before is None:
+        if not self._useless:
             self._before_all = self.value
-        self._before = self.value, ratio
+        self._before = self.slots, excess
         self._bar(now)
-        factor = min(max(factor, _MOST_CUT), _LEAST_CUT)
-        value = self.value
-        if value >= 1 and floor(value * factor) >= floor(value):
-            factor = (floor(value) - 1) / value or factor  # a cut that moves no slot is none
-        self.value = max(self.least, value * factor)
+        self.value = max(self.least, aim, _MOST_CUT * self.value)
         return Move.CUT
 
-    def _bar(self, now: float) -> None:
-        level = floor(self.value)
-        if level < 1:
+    def _see_whether_it_helped(self, excess: float) -> None:
+        if self._before is None:
             return
-        _, seconds = self._barred.get(level, (0.0, _BARRED_S / 2))
-        seconds = min(2 * seconds, _MOST_BARRED_S)
-        self._barred[level] = now + seconds, seconds
+        slots, before = self._before
+        self._before = None
+        hoped_for = before * (1 - self.slots / slots)
+        if before - excess < _HELP * hoped_for:
+            self._useless += 1
+        elif hoped_for > 0:
+            self._useless = 0
+
+    def _bar(self, now: float) -> None:
+        level = int(self.value)
+        if level > 1:
+            _, seconds = self._barred.get(level, (0.0, _BARRED_S / 2))
+            seconds = min(2 * seconds, _MOST_BARRED_S)
+            self._barred[level] = now + seconds, seconds
 
     def _first_barred(self, now: float) -> float:
         """Where growth has to end for now."""
-        levels = [level for level, (until, _) in self._barred.items() if until > now]
-        above = min((level for level in levels if level > self.value), default=None)
-        return inf if above is None else above - 0.01
-
-    def _is_useless(self, ratio: float) -> bool:
-        """Whether the last cuts have not helped."""
-        if self._before is None:
-            return False
-        share, before = self._before
-        hoped_for = (
-            (before - 1) * (1 - ceil(self.value) / ceil(share))
-            if self.value >= 1
-            else ((before - 1) * (1 - self.value / share))
-        )
-        if before - ratio >= _HELP * hoped_for:
-            self._useless = 0
-            return False
-        self._useless += 1
-        return self._useless >= _MOST_USELESS
+        above = [level for level, (until, _) in self._barred.items() if until > now]
+        return min((level - 0.01 for level in above if level > self.value), default=inf)

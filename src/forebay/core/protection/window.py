@@ -6,14 +6,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from forebay.core.protection.expected import upper
+from forebay.core.protection.expected import slow
 
 if TYPE_CHECKING:
     from forebay.core.model import TimingKind
 
 _MOST = 64
 # Readings of a kind that a judgement needs; plainly bad ones need fewer.
-ENOUGH = 16
+ENOUGH = 24
 _FEW = 6
 _PLAINLY = 1.5
 _MIN_S = 1.0
@@ -40,14 +40,14 @@ class Window:
         self._fresh += 1
 
     def worst(self, target: float, now: float) -> tuple[TimingKind, float] | None:
-        """The kind that is slowest, and its upper quantile, once there is enough to go by."""
+        """The kind that is slowest, and what its slow ones take, once there is enough to go by."""
         worst = None
         plain = False
         enough = self._fresh >= ENOUGH and now - self.began_at >= _MIN_S
         for kind, ratios in self._ratios.items():
             if len(ratios) < _FEW:
                 continue
-            ratio = upper(ratios)
+            ratio = slow(ratios)
             # One slow reading of six would be the quantile; most of them must be slow.
             plain = plain or sorted(ratios)[len(ratios) // 3] > 1 + _PLAINLY * (target - 1)
             if (len(ratios) >= ENOUGH or plain) and (worst is None or ratio > worst[1]):
