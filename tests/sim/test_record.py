@@ -61,3 +61,11 @@ def test_a_request_tells_what_its_user_saw() -> None:
     assert seen.output_token_s == 2.0 / 4
     seen.size = Size(10, 1)
     assert isnan(seen.output_token_s)
+
+
+def test_work_over_time_is_counted_where_it_ended() -> None:
+    record = Record(
+        seconds=15.0, requests=[request(1.0), request(4.0), request(14.0), request(16.0)]
+    )
+    assert record.work_over_time(every_s=5.0) == [2.0, 0.0, 1.0]
+    assert record.work_over_time("b") == [0.0, 0.0, 0.0]

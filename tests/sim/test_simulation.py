@@ -152,15 +152,38 @@ def test_requests_go_where_a_slot_is_free_first() -> None:
     assert sum(r.endpoint == slow.id for r in done) == pytest.approx(100, abs=5)
 
 
-def test_who_waits_past_the_deadline_is_refused_and_who_runs_times_out() -> None:
+def test_who_waits_past_the_deadline_is_refused_then() -> None:
     record = Scenario(
-        servers={endpoint("m", ceiling=1): FifoSpec(1, lambda _size: 3.0)},
-        loads=[Closed(model="m", workers=2, sizes=fixed(1), timeout_s=2.0, total=2)],
-    ).run(3.0)
-    first, second = record.requests[:2]
-    assert (first.outcome, first.ended_at) == (Outcome.TIMEOUT, 2.0)
-    assert second.refused in {Reason.DEADLINE, None}
-    assert record.select().answered == []
+        servers={endpoint("m", ceiling=1): FifoSpec(1, lambda _size: 9.0)},
+        loads=[
+            Closed(model="m", workers=1, sizes=fixed(1), total=1),
+            Closed(model="m", workers=1, sizes=fixed(1), timeout_s=2.0, since_s=1.0, until_s=2.0),
+        ],
+    ).run(20.0)
+    runs, waits = record.requests
+    assert runs.ok
+    assert (waits.refused, waits.ended_at) == (Reason.DEADLINE, 3.0)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        FifoSpec(1, lambda _size: 9.0),
+        SharedSpec(lambda _size: 9.0),
+        LlmSpec(overhead_s=1.0),
+        EncoderSpec(overhead_s=9.0),
+    ],
+)
+def test_who_runs_past_the_deadline_times_out_and_leaves_the_server(server) -> None:
+    m = endpoint("m", ceiling=2)
+    simulation = Scenario(
+        servers={m: server},
+        loads=[Closed(model="m", workers=2, sizes=fixed(8, 8), timeout_s=2.0, until_s=1.0)],
+    ).simulation()
+    record = simulation.run(20.0)
+    assert [(r.outcome, r.ended_at) for r in record.requests] == [(Outcome.TIMEOUT, 2.0)] * 2
+    signal = simulation.doors[m.id].server.signal(20.0)
+    assert (signal.running, signal.waiting) == (0, 0)
 
 
 def test_a_full_queue_refuses_and_workers_come_back() -> None:

@@ -90,7 +90,8 @@ class Call:
             self._timer.cancel()
         self.request.outcome = outcome
         timings = self._timings(grant) if outcome is Outcome.OK else ()
-        self._simulation.limiter.give_back(grant, Ending(outcome, timings, retry_after_s))
+        ending = Ending(outcome, timings, retry_after_s, self.size.work)
+        self._simulation.limiter.give_back(grant, ending)
         self._over(retry_after_s)
 
     def _timings(self, grant: Grant) -> tuple[Timing, ...]:

@@ -147,6 +147,14 @@ class Record:
         ]
         return Selection(chosen, min(until, self.seconds) - since)
 
+    def work_over_time(self, model: str | None = None, *, every_s: float = 5.0) -> list[float]:
+        """Tokens a second (see `Selection.work_per_s`) in each span of `every_s`, from 0."""
+        work = [0.0] * ceil(self.seconds / every_s)
+        for request in self.requests:
+            if request.ok and request.ended_at < self.seconds and model in (None, request.model):
+                work[int(request.ended_at / every_s)] += request.size.work / every_s
+        return work
+
     def samples_of(self, endpoint: str, *, since: float = 0.0, until: float = inf) -> list[Sample]:
         """The samples of one endpoint in a span of time."""
         return [s for s in self.samples if s.endpoint == endpoint and since <= s.at < until]
