@@ -244,3 +244,15 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     assert result.returncode != 0
     assert port in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "way_out"), [("203.0.113.9", "another --host"), ("no.such.host.invalid", "--host")]
+)
+def test_an_address_that_is_not_this_machines_is_named_with_the_way_out(tmp_path, host, way_out):
+    file = written(tmp_path, one_chat("http://127.0.0.1:1"))
+    result = refused("--config", file, "--host", host)
+    assert result.returncode != 0
+    assert host in result.stderr
+    assert way_out in result.stderr
+    assert "Traceback" not in result.stderr

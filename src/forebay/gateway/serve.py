@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import signal
 import socket
 from contextlib import asynccontextmanager
@@ -65,12 +67,23 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise ForebayError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another --port"
-        ) from None
+        raise ForebayError(f"cannot listen on {host} port {port}: {_why_not(error)}") from None
     shown = f"[{host}]" if ":" in host else host
     _log.info("listening on http://%s:%d", shown, listening.getsockname()[1])
     return listening
+
+
+def _why_not(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the name cannot be resolved; give --host an address of this machine"
+    reasons = {
+        errno.EADDRINUSE: "something listens there already; stop it, or choose another --port",
+        errno.EADDRNOTAVAIL: "this machine does not have that address; choose another --host "
+        "(127.0.0.1: only this machine, 0.0.0.0: every IPv4 address, ::: every address)",
+        errno.EACCES: "that port takes a privilege (CAP_NET_BIND_SERVICE); "
+        "choose a --port from 1024 up",
+    }
+    return reasons.get(error.errno or 0) or os.strerror(error.errno or 0)
 
 
 async def _serve(plan: Plan, listening: socket.socket, drain_s: float) -> None:
