@@ -74,9 +74,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _why_not(error: OSError) -> str:
-    if isinstance(error, socket.gaierror):
-        return "the name cannot be resolved; give --host an address of this machine"
     reasons = {
+        socket.EAI_NONAME: "the name cannot be resolved; give --host an address of this machine",
         errno.EADDRINUSE: "something listens there already; stop it, or choose another --port",
         errno.EADDRNOTAVAIL: "this machine does not have that address; choose another --host "
         "(127.0.0.1: only this machine, 0.0.0.0: every IPv4 address, ::: every address)",
