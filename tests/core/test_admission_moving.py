@@ -146,8 +146,8 @@ class Scripted:
         self.heard.append(("timing", timing.seconds, started_at, inflight, now))
         return self.to(int(timing.size))
 
-    def on_end(self, outcome, *, started_at, inflight, now):
-        self.heard.append((outcome, started_at, inflight, now))
+    def on_end(self, outcome, *, started_at, inflight, now, work):
+        self.heard.append((outcome, started_at, inflight, now, work))
 
     def on_signal(self, signal, *, now):
         self.heard.append(("signal", signal, now))
@@ -189,11 +189,11 @@ def test_an_end_brings_its_readings_and_then_its_outcome_before_the_slot_is_coun
     desk = one_model(32, law=lambda _: law)
     desk.ask("chat")
     desk.now = 5.0
-    desk.finish(desk.running[0], Ending(Outcome.OK, timings=(reading(2), reading(4))))
+    desk.finish(desk.running[0], Ending(Outcome.OK, (reading(2), reading(4)), work=60.0))
     assert law.heard == [
         ("timing", 0.25, 0.0, 1, 5.0),
         ("timing", 0.25, 0.0, 1, 5.0),
-        (Outcome.OK, 0.0, 1, 5.0),
+        (Outcome.OK, 0.0, 1, 5.0, 60.0),
     ]
 
 

@@ -147,7 +147,8 @@ class Lease:
         if self._size is None:
             return Ending(Outcome.OK)
         seconds = self._home.loop.time() - self._granted_at
-        return Ending(Outcome.OK, (Timing(TimingKind.WORK, seconds, max(1.0, self._size)),))
+        work = max(1.0, self._size)
+        return Ending(Outcome.OK, (Timing(TimingKind.WORK, seconds, work),), work=work)
 
     def _settling(self, ending: Ending) -> Callable[[], None]:
         """What ends the slot; it outlives the lease."""

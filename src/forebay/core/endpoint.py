@@ -155,7 +155,13 @@ class EndpointState:
         for timing in ending.timings:
             self.read(timing, grant, now)
         outcome = ending.outcome
-        decision = self.law.on_end(outcome, started_at=started_at, inflight=self.inflight, now=now)
+        decision = self.law.on_end(
+            outcome,
+            started_at=started_at,
+            inflight=self.inflight,
+            now=now,
+            work=ending.work,
+        )
         if decision is not None:
             self._limit_moved(decision, now)
         if outcome is _OK:

@@ -138,11 +138,13 @@ class Ending(NamedTuple):
         outcome: see `Outcome`.
         timings: the readings it gave; empty unless the outcome is ``ok``.
         retry_after_s: how long the endpoint asked to be left alone, if it did.
+        work: what was done, in tokens generated, or read where none are; 0 while not known.
     """
 
     outcome: Outcome
     timings: tuple[Timing, ...] = ()
     retry_after_s: float | None = None
+    work: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

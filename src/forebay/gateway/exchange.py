@@ -125,7 +125,9 @@ class Exchange:
             raise failure.broken(self.target, "ended its stream in the middle of a text")
         await responder.end()
         outcome = stream_error(stream.end)
-        return Ending(_OK, stream.timings()) if outcome is None else Ending(outcome)
+        if outcome is not None:
+            return Ending(outcome)
+        return Ending(_OK, stream.timings(), work=stream.tokens)
 
     async def _until_first_event(self, response: Response, stream: StreamTap) -> list[bytes]:
         """Hold the stream's pieces until its first event; see that it is not an error."""
@@ -165,7 +167,8 @@ class Exchange:
         call.responder.start(response.status, self._headers_to_client())
         last = await self._pass_on_all(response, first)
         seconds = response.completed_at - self.sent_at
-        return Ending(_OK, (tap.work(seconds, first, last, len(call.body)),))
+        timing = tap.work(seconds, first, last, len(call.body))
+        return Ending(_OK, (timing,), work=timing.size)
 
     async def _relay_error(self, response: Response) -> Ending:
         """Pass an endpoint's refusal on, and understand it."""

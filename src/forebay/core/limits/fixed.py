@@ -44,6 +44,7 @@ class Fixed:
         started_at: float,
         inflight: int,
         now: float,
+        work: float = 0.0,
     ) -> None:
         """Ignore the outcome."""
 

@@ -134,6 +134,7 @@ class GradientAimd:
         started_at: float,
         inflight: int,  # noqa: ARG002 - the protocol's signature
         now: float,
+        work: float = 0.0,  # noqa: ARG002
     ) -> Decision | None:
         """Fold in how a request ended: refusals for load and time-outs cut."""
         self._set_clock(now)

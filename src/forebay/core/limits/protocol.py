@@ -28,9 +28,18 @@ class Limit(Protocol):
         """Fold in one latency reading of a request that was admitted at `started_at`."""
 
     def on_end(
-        self, outcome: Outcome, *, started_at: float, inflight: int, now: float
+        self,
+        outcome: Outcome,
+        *,
+        started_at: float,
+        inflight: int,
+        now: float,
+        work: float = 0.0,
     ) -> Decision | None:
-        """Fold in how a request ended (called once for each, after its last timing)."""
+        """Fold in how a request ended (called once for each, after its last timing).
+
+        `work` is what was done (`Ending.work`); 0 while not known.
+        """
 
     def on_signal(self, signal: Signal | None, *, now: float) -> Decision | None:
         """Fold in a scrape of the engine's own metrics; None means that the scrape failed."""
