@@ -59,6 +59,11 @@ class Deployment:
         self._classes = {
             planned.endpoint.model: planned.endpoint.service_class for planned in serving(plan)
         }
+        self._weighed = frozenset(
+            planned.endpoint.model
+            for planned in serving(plan)
+            if planned.endpoint.tokens_per_slot is not None
+        )
 
     async def __aenter__(self) -> Self:
         session = await self._stack.enter_async_context(scrape_session())
@@ -74,6 +79,10 @@ class Deployment:
     def service_class(self, model: str) -> ServiceClass:
         """The class of the requests to `model` that do not ask for another."""
         return self._classes[model]
+
+    def weighs(self, model: str) -> bool:
+        """Whether the size of a request to `model` decides how many slots it takes."""
+        return model in self._weighed
 
     def status(self) -> dict[str, Any]:
         """What is so now: see `forebay.config.status`, and where the configuration came from."""

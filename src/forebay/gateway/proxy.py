@@ -21,6 +21,7 @@ from forebay.gateway.exchange import Exchange, Failed
 from forebay.gateway.keepalive import KeepAlive
 from forebay.gateway.look import decoded, look_at
 from forebay.gateway.refusal import Refused, internal_error
+from forebay.gateway.size import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,7 +90,12 @@ class Proxy:
                 call.responder, call.own_headers(), self._settings.sse_keepalive_s
             )
         ticket = Ticket(
-            model, service_class, call.asked_at, call.deadline, size_bytes=len(call.body)
+            model,
+            service_class,
+            call.asked_at,
+            call.deadline,
+            size_bytes=len(call.body),
+            size_tokens=tokens_of(call.request, call.body) if deployment.weighs(model) else 0,
         )
         try:
             lease = await deployment.limiter.slot(ticket)

@@ -30,6 +30,7 @@ class Target:
         authorization: the header with its key, if it has one.
         fetch: reads one of its URLs, apart from the data plane.
         header: tells callers that it answered.
+        piece_tokens: see `PlannedEndpoint`.
     """
 
     endpoint: Endpoint
@@ -41,6 +42,7 @@ class Target:
     authorization: bytes | None
     fetch: HttpFetch
     header: tuple[bytes, bytes]
+    piece_tokens: int | None
 
     @classmethod
     def make(
@@ -58,6 +60,7 @@ class Target:
             authorization=f"Bearer {key.get_secret_value()}".encode() if key else None,
             fetch=fetch,
             header=(b"x-forebay-endpoint", planned.endpoint.id.encode()),
+            piece_tokens=planned.piece_tokens,
         )
 
     @property

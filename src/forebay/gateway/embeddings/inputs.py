@@ -6,12 +6,15 @@ The inputs stay JSON as it came; they are told apart by their first byte, and ne
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from forebay.gateway.refusal import Refused
+from forebay.gateway.size import TOKEN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,20 +51,22 @@ class Inputs:
 
     Args:
         request: the body that they came in.
+        json: of all of them together; nothing where a chat is embedded.
         items: the JSON of each, or nothing if there is one that is no list's item.
-        size_bytes: of their JSON, all together.
         are_tokens: token ids instead of texts.
         encoding: what the client asked for; float if it did not; None for one not known here.
         drops_null_encoding: the request has an ``encoding_format`` that says nothing.
     """
 
     request: bytes
+    json: msgspec.Raw
     items: Sequence[msgspec.Raw]
-    size_bytes: int
     are_tokens: bool
     encoding: Encoding | None
     drops_null_encoding: bool
-    _fields: dict[str, msgspec.Raw] | None = None
+    _fields: dict[str, msgspec.Raw] | None = field(default=None, init=False)
+    # Tokens before each input, and of all of them.
+    _tokens: list[int] = field(default_factory=list, init=False)
 
     def __len__(self) -> int:
         return len(self.items) or 1
@@ -74,12 +79,29 @@ class Inputs:
             stop: the index after the last, if all of them fit.
             most_bytes: of the request.
         """
-        size = len(self.request) - self.size_bytes + _AROUND_BYTES
+        size = len(self.request) - len(self.json) + _AROUND_BYTES
         for index in range(start, stop):
             size += len(self.items[index]) + 1
             if size > most_bytes:
                 return index
         return stop
+
+    def tokens(self, start: int, stop: int) -> int:
+        """Roughly how many tokens the inputs from `start` to `stop` have."""
+        before = self._tokens_before()
+        return before[stop] - before[start]
+
+    def until_tokens(self, start: int, stop: int, most_tokens: int) -> int:
+        """As `until`, for a request of at most so many tokens."""
+        before = self._tokens_before()
+        return min(stop, bisect_right(before, before[start] + most_tokens) - 1)
+
+    def _tokens_before(self) -> list[int]:
+        if not self._tokens:
+            count = _count_ids if self.are_tokens else _count_text
+            each = map(count, self.items or (self.json or self.request,))
+            self._tokens = list(accumulate(each, initial=0))
+        return self._tokens
 
     def body(self, start: int, stop: int, *, as_float: bool) -> bytes:
         """A request for the inputs from `start` to `stop`; byte for byte the client's if it can be.
@@ -120,8 +142,8 @@ def read(look: Look, body: bytes) -> Inputs:
     encoding = bytes(look.encoding_format)
     return Inputs(
         request=body,
+        json=look.input,
         items=items,
-        size_bytes=len(look.input),
         are_tokens=are_tokens,
         encoding="float" if encoding in {b"", _NULL} else _ENCODINGS.get(encoding),
         drops_null_encoding=encoding == _NULL,
@@ -218,6 +240,14 @@ def _check_flat(items: Sequence[msgspec.Raw]) -> None:
         if not bytes(item).isdigit():
             wanted = "a token id, as those before it are" if index else "a text or a token id"
             raise _invalid(f"is {_kind(item)}, but must be {wanted}", index)
+
+
+def _count_text(json: msgspec.Raw | bytes) -> int:
+    return max(1, len(json) // TOKEN_BYTES)
+
+
+def _count_ids(json: msgspec.Raw | bytes) -> int:
+    return bytes(json).count(b",") + 1
 
 
 def _kind(item: msgspec.Raw) -> str:

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from forebay.core.model import Ending, Outcome
+from forebay.core.model import Ending, Outcome, ServiceClass, Ticket
 from forebay.errors import Rejected
 from forebay.gateway.embeddings import answers
 from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
@@ -24,7 +24,6 @@ from forebay.gateway.refusal import Refused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forebay.core.model import ServiceClass
     from forebay.drivers.aio import Lease
     from forebay.gateway.call import Call
     from forebay.gateway.deployment import Deployment
@@ -99,7 +98,7 @@ class Pieces:
         self._class = service_class
         self._deployment = deployment
         self._known = known
-        self._remaining = Remaining(inputs)
+        self._remaining = Remaining(inputs, in_pieces=service_class is ServiceClass.BEST_EFFORT)
         self._done: list[Part] = []
         self._at_work: list[KnownEndpoint] = []  # one for each piece under way
         self._turn = asyncio.Lock()
@@ -142,11 +141,13 @@ class Pieces:
     async def _slot(self) -> Lease:
         call, deployment = self._call, self._deployment
         assert call.look.model is not None  # noqa: S101 - the proxy has seen to it
-        ticket = deployment.limiter.ticket(
+        ticket = Ticket(
             call.look.model,
             self._class,
-            timeout_s=call.deadline - call.clock(),
+            call.clock(),
+            call.deadline,
             size_bytes=len(call.body),
+            size_tokens=self._remaining.next_tokens(self._known.values()),
         )
         try:
             lease = await deployment.limiter.slot(ticket)
@@ -161,7 +162,8 @@ class Pieces:
         """Have the next piece served, and give the slot back, whatever happens."""
         ending = _CANCELLED  # unless something else turns out
         try:
-            piece = self._remaining.take(self._known[lease.endpoint.id])
+            known = self._known[lease.endpoint.id]
+            piece = self._remaining.take(known, lease.grant.ticket.size_tokens)
             ending = await self._serve(piece, lease)
         except Failed as failed:
             ending = failed.ending

@@ -11,6 +11,8 @@ from forebay.adapters.engines.batching import BatchLimits, limits_from_refusal
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forebay.gateway.embeddings.inputs import Inputs
     from forebay.gateway.embeddings.known import KnownEndpoint
 
@@ -49,10 +51,12 @@ class Remaining:
 
     Args:
         inputs: of the request.
+        in_pieces: others are to get in between, even where the endpoint takes all of it at once.
     """
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, *, in_pieces: bool) -> None:
         self._inputs = inputs
+        self._in_pieces = in_pieces
         self._ranges = deque([(0, len(inputs))])
         self._most = len(inputs)  # in a piece, after refusals that told no limit
         self._halvings = 0
@@ -73,10 +77,21 @@ class Remaining:
         """Whether the endpoint takes the whole request, as far as is known."""
         return self._end(0, len(self._inputs), known) == len(self._inputs)
 
-    def take(self, known: KnownEndpoint) -> Piece:
-        """Take as much of what is left as the endpoint takes at once."""
+    def next_tokens(self, endpoints: Iterable[KnownEndpoint]) -> int:
+        """The most tokens that the next piece may have, at whichever of the endpoints."""
+        start, stop = self._ranges[0]
+        return self._inputs.tokens(start, max(self._end(start, stop, e) for e in endpoints))
+
+    def take(self, known: KnownEndpoint, most_tokens: int) -> Piece:
+        """Take as much of what is left as the endpoint takes at once, and the slot was given for.
+
+        Args:
+            known: the endpoint.
+            most_tokens: what `next_tokens` said when the slot was asked for.
+        """
         start, stop = self._ranges.popleft()
-        end = self._end(start, stop, known)
+        stop_at = self._inputs.until_tokens(start, stop, most_tokens)
+        end = self._end(start, max(stop_at, start + 1), known)
         if end < stop:
             self._ranges.appendleft((end, stop))
         as_float = self._inputs.encoding == "base64" and (self._as_float or known.refuses_base64)
@@ -132,6 +147,8 @@ class Remaining:
         for most in (self._most, limits.max_inputs, limits.max_inputs_in_flight):
             if most is not None:
                 stop = min(stop, start + most)
+        if self._in_pieces and known.target.piece_tokens is not None:
+            stop = min(stop, self._inputs.until_tokens(start, stop, known.target.piece_tokens))
         most_bytes = limits.max_body_bytes
         if most_bytes is not None and len(self._inputs.request) > most_bytes:
             stop = self._inputs.until(start, stop, most_bytes)
