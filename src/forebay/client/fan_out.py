@@ -37,7 +37,7 @@ class FanOut(Generic[Item, Result]):
 
     Args:
         fn: what is done with each item.
-        slot: waits for a slot.
+        slot: waits for a slot, for an item of that size.
         size: an item's size; None where it is not known.
         collect: errors are results; else the first one ends everything.
     """
@@ -46,7 +46,7 @@ class FanOut(Generic[Item, Result]):
         self,
         fn: Callable[[Item], Awaitable[Result]],
         *,
-        slot: Callable[[], Awaitable[Lease]],
+        slot: Callable[[float | None], Awaitable[Lease]],
         size: Callable[[Item], float | None],
         collect: bool,
     ) -> None:
@@ -76,30 +76,39 @@ class FanOut(Generic[Item, Result]):
                 async for item in each:
                     index = len(self._results)
                     self._results.append(None)
-                    lease = await self._lease(index)
-                    if lease is not None:
-                        self._start(group, index, item, lease)
+                    await self._take_up(group, index, item)
         except Exception as error:  # noqa: BLE001 - of the iterable, or no slot: raised by `run`
             self._stop(error)
 
-    def _start(self, group: asyncio.TaskGroup, index: int, item: Item, lease: Lease) -> None:
-        task = group.create_task(self._do(index, item, lease))
+    async def _take_up(self, group: asyncio.TaskGroup, index: int, item: Item) -> None:
+        try:
+            size = self._size(item)
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            self._failed(index, error)
+            return
+        lease = await self._lease(index, size)
+        if lease is not None:
+            self._start(group, index, item, size, lease)
+
+    def _start(
+        self, group: asyncio.TaskGroup, index: int, item: Item, size: float | None, lease: Lease
+    ) -> None:
+        task = group.create_task(self._do(index, item, size, lease))
         # A task that is cancelled before its first step never enters the lease.
         task.add_done_callback(lambda _: lease.give_back())
 
-    async def _lease(self, index: int) -> Lease | None:
+    async def _lease(self, index: int, size: float | None) -> Lease | None:
         try:
-            return await self._slot()
+            return await self._slot(size)
         except Rejected as error:
             if not self._collect or error.reason in _FOR_ALL:
                 raise
             self._results[index] = error
             return None
 
-    async def _do(self, index: int, item: Item, lease: Lease) -> None:
+    async def _do(self, index: int, item: Item, size: float | None, lease: Lease) -> None:
         try:
             with lease:
-                size = self._size(item)
                 if size is not None:
                     lease.work(size)
                 self._results[index] = await self._fn(item)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from forebay.client.fan_out import FanOut, Item, Result, text_tokens
@@ -51,6 +53,8 @@ class Session:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - also in force where nothing is awaited
         priority: Priority | None = None,
+        tokens: float | None = None,
+        weight: int | None = None,
     ) -> AsyncIterator[Lease]:
         """Hold a slot for one request: ``async with fb.slot("bge-m3") as lease``.
 
@@ -59,22 +63,36 @@ class Session:
             timeout: seconds to wait for the slot; None: `forebay.timeouts.request_s`. It does not
                 end the block; `asyncio.timeout` inside it does.
             priority: ``best-effort`` lowers the request below the model's own class.
+            tokens: what the request makes the engine read, roughly; it takes as many slots as the
+                model's `tokens_per_slot` says, if that is configured.
+            weight: slots that it takes, whatever is configured; not with `tokens`.
 
         Raises:
             Rejected: there is no slot; `reason` says why, `retry_after_s` when to try again.
             UsageError: not where the session was opened, or waiting would never end.
         """
-        with await self._lease(self._ticket(model, timeout, priority)) as lease:
+        ticket = self._ticket(model, timeout, priority, tokens=tokens, weight=weight)
+        with await self._lease(ticket) as lease:
             yield lease
 
-    def try_slot(self, model: str, *, priority: Priority | None = None) -> Lease | None:
+    def try_slot(
+        self,
+        model: str,
+        *,
+        priority: Priority | None = None,
+        tokens: float | None = None,
+        weight: int | None = None,
+    ) -> Lease | None:
         """Take a slot if one is free at once; it never waits. Use it as ``with lease``.
+
+        For the arguments see `slot`.
 
         Raises:
             Rejected: there will be none, whether one waits or not.
             UsageError: not where the session was opened.
         """
-        slot = self._limiter.try_slot(self._ticket(model, None, priority))
+        ticket = self._ticket(model, None, priority, tokens=tokens, weight=weight)
+        slot = self._limiter.try_slot(ticket)
         return None if slot is None else self._leased(slot)
 
     @overload
@@ -126,7 +144,8 @@ class Session:
             timeout: seconds that each item may wait for its slot; see `slot`.
             priority: see `slot`.
             size: an item's size, see `Lease.work`; None where that is unknown. By default, texts
-                of embedding and reranking models count four characters as a token.
+                of embedding and reranking models count four characters as a token. It also is what
+                `slot` has as `tokens`.
             on_error: ``raise``: the first error cancels all others, and is raised. ``collect``:
                 an item's error is its result.
 
@@ -142,7 +161,9 @@ class Session:
             size = _unknown if chat else text_tokens
         fan_out = FanOut(
             fn,
-            slot=lambda: self._patient_lease(self._ticket(model, timeout, priority)),
+            slot=lambda tokens: self._patient_lease(
+                self._ticket(model, timeout, priority, tokens=tokens)
+            ),
             size=size,
             collect=on_error == "collect",
         )
@@ -173,7 +194,15 @@ class Session:
             "config": {"path": self._plan.file, "loaded_at": self._loaded_at},
         }
 
-    def _ticket(self, model: str, timeout_s: float | None, priority: Priority | None) -> Ticket:
+    def _ticket(
+        self,
+        model: str,
+        timeout_s: float | None,
+        priority: Priority | None,
+        *,
+        tokens: float | None = None,
+        weight: int | None = None,
+    ) -> Ticket:
         self._home.check()
         service_class = self._classes.get(model)
         if service_class is None:
@@ -189,7 +218,15 @@ class Session:
             timeout_s = self._plan.config.forebay.timeouts.request_s
         if not timeout_s > 0:
             raise ValueError(f"timeout is {timeout_s}; it must be above 0 (try_slot never waits)")
-        return self._limiter.ticket(model, service_class, timeout_s=timeout_s)
+        now = self._limiter.now()
+        return Ticket(
+            model,
+            service_class,
+            now,
+            now + timeout_s,
+            weight=_slots(weight, tokens),
+            size_tokens=_whole(tokens),
+        )
 
     async def _lease(self, ticket: Ticket) -> Lease:
         with self._holders.asking(ticket):
@@ -208,11 +245,28 @@ class Session:
                 if wait_s is None or wait_s >= left_s or error.reason == Reason.SHUTTING_DOWN:
                     raise
                 await asyncio.sleep(wait_s)
-            left_s = ticket.deadline - limiter.now()
-            ticket = limiter.ticket(ticket.model, ticket.service_class, timeout_s=left_s)
+            ticket = replace(ticket, asked_at=limiter.now())
 
     def _leased(self, slot: Slot) -> Lease:
         return Lease(slot, self._scrapers[slot.endpoint.id], self._holders, self._home)
+
+
+def _slots(weight: int | None, tokens: float | None) -> int:
+    if weight is None:
+        return 0
+    if tokens is not None:
+        raise ValueError("give tokens or weight, not both: a weight counts whatever the size")
+    if weight < 1:
+        raise ValueError(f"weight is {weight}; a request takes at least one slot")
+    return weight
+
+
+def _whole(tokens: float | None) -> int:
+    if tokens is None:
+        return 0
+    if not (isfinite(tokens) and tokens >= 0):
+        raise ValueError(f"tokens is {tokens}; it must be a number from 0 on")
+    return ceil(tokens)
 
 
 def _unknown(item: object) -> None:
