@@ -82,16 +82,18 @@ def test_each_endpoint_counts_by_its_own_measure() -> None:
 def test_a_small_request_behind_a_large_one_finds_the_endpoint_that_had_no_room_for_that() -> None:
     desk = Desk(
         admission(
-            embedder(host="a", group="a", ceiling=4, tokens_per_slot=10),
-            embedder(host="b", group="b", ceiling=4, tokens_per_slot=10),
-            budgets={"a": 4, "b": 4},
+            embedder(host="a", group="a", ceiling=2, tokens_per_slot=10),
+            embedder(host="b", group="b", ceiling=3, tokens_per_slot=10),
         )
     )
-    desk.ask_many("embed", 2, size_tokens=30)  # one slot is left on each
+    desk.ask_many("embed", 2, weight=2)
     large, small = desk.ask("embed", size_tokens=20), desk.ask("embed", size_tokens=1)
-    assert [large, small] == desk.waiting
-    desk.finish(desk.running[0])
-    assert desk.waiting == []
+    assert desk.waiting == [large, small]
+    desk.finish(next(g for g in desk.running if g.endpoint.id == "embed@a"))
+    assert [(g.ticket, g.endpoint.id) for g in desk.running[1:]] == [
+        (large, "embed@a"),
+        (small, "embed@b"),
+    ]
 
 
 sizes = st.integers(0, 5000)
