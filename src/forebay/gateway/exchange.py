@@ -8,6 +8,7 @@ and the response upstream is given up in every case.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from forebay.adapters.engines.retry_after import retry_after_s
@@ -222,8 +223,13 @@ class Exchange:
         try:
             while (full := await response.relay(take)) is not None:
                 silence.pause()
-                await full
+                async with asyncio.timeout_at(call.deadline):
+                    await full
                 silence.resume()
+        except TimeoutError:
+            raise UpstreamTimeout(
+                "the client had not read it by the request's deadline", response_started=True
+            ) from None
         finally:
             silence.stop()
 

@@ -38,6 +38,7 @@ class Front:
 
     Attributes:
         connections: all that are open.
+        stopping: the server stops; no request may follow on a connection.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Front:
         self.stall_s = stall_s
         self.loop = asyncio.get_running_loop()
         self.date = Date(self.loop.time)
+        self.stopping = False
         self.connections: set[ClientConnection] = set()
         self._empty = asyncio.Event()
 

@@ -12,7 +12,8 @@ from forebay.gateway.refusal import Refused
 if TYPE_CHECKING:
     from forebay.gateway.message import Headers
 
-_MOST_HEAD_BYTES = 64 * 1024
+# Without any of a body among them: heads, framing, trailers.
+_MOST_OVERHEAD_BYTES = 64 * 1024
 _OFFERS = frozenset({b"http2-settings", b"upgrade"})
 _SLASH = ord("/")
 
@@ -50,15 +51,7 @@ class RequestReader:
         in_head: a head has begun and is not complete.
     """
 
-    __slots__ = (
-        "_head_bytes",
-        "_headers",
-        "_parser",
-        "_read_bytes",
-        "_receiver",
-        "_url",
-        "in_head",
-    )
+    __slots__ = ("_headers", "_overhead_bytes", "_parser", "_receiver", "_url", "in_head")
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver: Receiver | None = receiver
@@ -66,27 +59,24 @@ class RequestReader:
         self._url = b""
         self._headers: Headers = []
         self.in_head = False
-        self._read_bytes = 0
-        self._head_bytes = 0  # beyond the read in which the head began
+        self._overhead_bytes = 0  # in a row
 
-    def feed(self, data: bytes | memoryview) -> None:
+    def feed(self, data: bytes) -> None:
         """Parse what came.
 
         Raises:
             Refused: it is not HTTP/1.1, or asks for what is not possible here.
         """
-        self._read_bytes = len(data)
+        self._overhead_bytes += len(data)
         try:
             self._parse(data)
         except httptools.HttpParserCallbackError as error:
             raise error.__context__ or error from None
         except httptools.HttpParserError as error:
             raise Refused(400, f"not HTTP/1.1: {error}", code="invalid_http") from None
-        if self.in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > _MOST_HEAD_BYTES:
-                message = f"the request's headers are over {_MOST_HEAD_BYTES} bytes"
-                raise Refused(431, message, code="headers_too_large")
+        if self._overhead_bytes > _MOST_OVERHEAD_BYTES:
+            message = f"over {_MOST_OVERHEAD_BYTES} bytes of headers or framing in a row"
+            raise Refused(431, message, code="headers_too_large")
 
     def close(self) -> None:
         """Parse no more; also from within, when what follows does not matter."""
@@ -97,7 +87,7 @@ class RequestReader:
     def on_message_begin(self) -> None:
         """Expect a head."""
         self.in_head = True
-        self._head_bytes = -self._read_bytes
+        self._overhead_bytes = 0
         self._url = b""
         self._headers = []
 
@@ -126,6 +116,7 @@ class RequestReader:
 
     def on_body(self, piece: bytes) -> None:
         """Pass it on."""
+        self._overhead_bytes = 0
         if self._receiver is not None:
             self._receiver.on_body(piece)
 
@@ -133,6 +124,7 @@ class RequestReader:
         """Tell of the end; one that is assumed behind an offer is none."""
         parser, receiver = self._parser, self._receiver
         if parser is not None and receiver is not None and not parser.should_upgrade():
+            self._overhead_bytes = 0
             receiver.on_end()
 
     def _parse(self, data: bytes | memoryview) -> None:
@@ -140,15 +132,17 @@ class RequestReader:
             try:
                 parser.feed_data(data)
             except httptools.HttpParserUpgrade as offer:
-                if parser.get_method() == b"CONNECT":
-                    refused = Refused(405, "CONNECT is not possible here", code="not_allowed")
-                    raise refused from None
-                data = memoryview(data)[offer.args[0] :]
+                parsed = offer.args[0]
+            else:
+                return
+            # Outside of `except`: an error in a callback would be told with the offer as its cause.
+            if parser.get_method() == b"CONNECT":
+                raise Refused(405, "CONNECT is not possible here", code="not_allowed")
+            if self._parser is not None:
+                data = memoryview(data)[parsed:]
                 head = self._head_without_offer(parser)
                 self._parser = self._new_parser()
                 self._parser.feed_data(head)
-            else:
-                return
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)

@@ -104,6 +104,11 @@ def internal_error() -> Refused:
     return Refused(500, "the gateway failed; its log says how", code="internal_error")
 
 
+def shutting_down() -> Refused:
+    """The answer to what is cut short because this process ends."""
+    return Refused(503, "shutting down", code=Reason.SHUTTING_DOWN)
+
+
 def _type(status: int) -> str:
     """OpenAI's name for a kind of error."""
     names = {

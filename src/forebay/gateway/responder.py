@@ -39,6 +39,7 @@ class Responder:
         "_client",
         "_date",
         "_head",
+        "_head_only",
         "_left",
         "_no_body",
         "_transport",
@@ -53,15 +54,16 @@ class Responder:
         client: ClientConnection,
         date: Date,
         *,
-        head_only: bool,
-        chunks: bool,
-        keep_alive: bool,
+        head_only: bool = False,
+        chunks: bool = True,
+        keep_alive: bool = False,
     ) -> None:
         self._client = client
         self._transport = client.transport
         self._date = date
         self._chunks = chunks
         self.keep_alive = keep_alive
+        self._head_only = head_only
         self._no_body = head_only
         self._head = b""
         self._chunked = False
@@ -76,10 +78,11 @@ class Responder:
         Raises:
             ValueError: a header that would not stay within its line.
         """
-        if status in _NO_BODY:
-            self._no_body = True
-            if status == _NO_CONTENT:  # RFC 9110 section 8.6
-                headers = [header for header in headers if header[0] != b"content-length"]
+        if status == _NO_CONTENT:  # RFC 9110 section 8.6
+            headers = [header for header in headers if header[0] != b"content-length"]
+        # A start that failed may have come before.
+        self._no_body = self._head_only or status in _NO_BODY
+        self._chunked = False
         self._left = None
         parts = [_STATUS_LINES.get(status) or _status_line(status)]
         is_dated = closes = False
@@ -103,6 +106,8 @@ class Responder:
 
     def write(self, piece: bytes) -> Awaitable[None]:
         """Send a piece of the body; over when the client has room for more."""
+        if self._client.gone:
+            return ACCEPTED
         if self._chunked:
             if piece:
                 piece = b"%b%x\r\n%b\r\n" % (self._head, len(piece), piece)
@@ -110,12 +115,12 @@ class Responder:
                 self._transport.write(piece)
         else:
             self._send(piece)
-        return self._client.room or ACCEPTED
+        return self._client.backlog or ACCEPTED
 
     def end(self, piece: bytes = b"") -> Awaitable[None]:
         """Send the last piece, and the end; what an answer before this one left goes first."""
-        if self._client.room is not None:
-            return self._end_later(self._client.room, piece)
+        if self._client.backlog is not None:
+            return self._end_later(self._client.backlog, piece)
         self._end(piece)
         return ACCEPTED
 
@@ -141,11 +146,13 @@ class Responder:
             lines += b"connection: close\r\n"
         return lines + b"\r\n"
 
-    async def _end_later(self, room: Awaitable[None], piece: bytes) -> None:
-        await room
+    async def _end_later(self, backlog: Awaitable[None], piece: bytes) -> None:
+        await backlog
         self._end(piece)
 
     def _end(self, piece: bytes) -> None:
+        if self._client.gone:
+            return
         if self._chunked:
             head, self._head = self._head, b""
             chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""

@@ -151,11 +151,12 @@ class Server:
         """Refuse what waits, let what runs end, and answer and cut what is left then."""
         front = self.front
         self._limiter.close()
+        front.stopping = True
         for connection in tuple(front.connections):
             connection.stop()
         await _first_of(front.empty(), self._hurry.wait(), within_s=self._drain_s)
-        for task in front.tasks:
-            task.cancel()
+        for connection in tuple(front.connections):
+            connection.break_off()
         await _first_of(front.empty(), within_s=_LAST_WORDS_S)
         for connection in tuple(front.connections):
             connection.transport.abort()

@@ -62,15 +62,18 @@ class StreamTap:
         """The first event has arrived; `beginning` is the stream up to here."""
         self.first_at = self.last_at = self.clock()
         self.events = beginning.count(b"data:")
-        self._pieces.append(beginning)
+        self._pieces.append(beginning[-_LOOK_BYTES:])
 
     def see(self, piece: bytes) -> None:
         """A further piece of the stream."""
         count = piece.count(b"data:")
         pieces = self._pieces
-        pieces.append(piece)
-        if len(pieces) > _MOST_PIECES:
-            del pieces[:-_FEWEST_PIECES]
+        if len(piece) < _LOOK_BYTES:
+            pieces.append(piece)
+            if len(pieces) > _MOST_PIECES:
+                del pieces[:-_FEWEST_PIECES]
+        else:  # nothing before it is looked at any more, nor all of it
+            pieces[:] = (piece[-_LOOK_BYTES:],)
         if count or piece.lstrip()[:1] not in _SAYS_NOTHING:
             self.events += count
             self.last_at = self.clock()

@@ -104,8 +104,10 @@ class Upstream:
             error = connection.error
             if error is None or connection.parser.status:
                 return Response(connection, pool)
-            if not is_reused or error.response_started or isinstance(error, UpstreamTimeout):
-                raise error
+            final = error.response_started or isinstance(error, UpstreamTimeout)
+            del error  # raised here it would refer to itself, and keep the body with it
+            if final or not is_reused:
+                raise connection.take_error()
             # The server had closed a connection that lay idle: the request gets a new one.
             self._transparent_retries += 1
             head_timeout_s -= pool.loop.time() - started_at

@@ -146,6 +146,12 @@ class Connection(asyncio.Protocol):
         self._sink = sink
         return self.wakeup(None)
 
+    def take_error(self) -> UpstreamError:
+        """Take the error, to raise it; kept here, it would be part of a reference cycle."""
+        assert self.error is not None  # noqa: S101 - its owner has seen it
+        error, self.error = self.error, None
+        return error
+
     def take_piece(self) -> bytes:
         """Take the oldest unread piece of the body; there must be one."""
         parser = self.parser

@@ -45,6 +45,7 @@ class Deadline:
     def close(self) -> None:
         """Do not call back, and let go of everything."""
         self._due = None
+        self._callback = _nothing
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -63,3 +64,7 @@ class Deadline:
         else:
             self._due = None
             self._callback()
+
+
+def _nothing() -> None:
+    """Stand in for a callback that is not to be held any more."""

@@ -97,7 +97,7 @@ class Response:
             if parser.phase is DONE or connection.error is not None:
                 self._settle()
                 if connection.error is not None:
-                    raise connection.error
+                    raise connection.take_error()
                 return b""
             try:
                 await connection.wakeup(timeout_s)
@@ -140,7 +140,7 @@ class Response:
                 return full
         self._settle()
         if connection.error is not None:
-            raise connection.error
+            raise connection.take_error()
         return None
 
     def time_out(self, after_s: float) -> None:

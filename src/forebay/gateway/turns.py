@@ -1,0 +1,154 @@
+"""One connection's requests, one after the other, each in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from forebay.gateway.refusal import internal_error, shutting_down
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.gateway.front import Handler
+    from forebay.gateway.message import Request
+    from forebay.gateway.refusal import Refused
+    from forebay.gateway.responder import Responder
+
+_log = logging.getLogger(__name__)
+
+
+class Incoming:
+    """A request on its way in, and how it will be answered.
+
+    Attributes:
+        handler: serves it.
+        body: what has come of it.
+        waits: the client sends the body when it has been told to go on.
+        unread: done when the rest of a refused request's body has come; None if it is not refused.
+    """
+
+    __slots__ = ("body", "handler", "request", "responder", "unread", "waits")
+
+    handler: Handler
+
+    def __init__(self, request: Request, responder: Responder) -> None:
+        self.request = request
+        self.responder = responder
+        self.body = bytearray()
+        self.waits = False
+        self.unread: asyncio.Future[None] | None = None
+
+
+class Turns:
+    """Serves requests in the order in which they came.
+
+    Args:
+        loop: the running one.
+        on_begin: called before a request is served.
+        on_served: called behind it, with its responder; `begin_next` goes on.
+
+    Attributes:
+        task: serves a request, if one is served.
+        ahead_bytes: bodies of the requests that wait for their turn.
+        gone: the client has left.
+        stalled: the client was given up: it did not go on reading.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_loop",
+        "_on_begin",
+        "_on_served",
+        "_serving",
+        "ahead_bytes",
+        "gone",
+        "stalled",
+        "task",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_begin: Callable[[], None],
+        on_served: Callable[[Responder], None],
+    ) -> None:
+        self._loop = loop
+        self._on_begin = on_begin
+        self._on_served = on_served
+        self._ahead: deque[Incoming] = deque()
+        self._serving: Incoming | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.ahead_bytes = 0
+        self.gone = False
+        self.stalled = False
+
+    @property
+    def ahead(self) -> int:
+        """Requests that wait for their turn."""
+        return len(self._ahead)
+
+    @property
+    def answering(self) -> bool:
+        """Whether some of an answer has yet to be written."""
+        return self._serving is not None and not self._serving.responder.complete
+
+    def line_up(self, incoming: Incoming) -> None:
+        """Serve a request when its turn has come."""
+        if self.task is None:
+            self._begin(incoming)
+        else:
+            self._ahead.append(incoming)
+            self.ahead_bytes += len(incoming.request.body)
+
+    def begin_next(self) -> None:
+        """Serve the next request, if there is one."""
+        if self._ahead:
+            incoming = self._ahead.popleft()
+            self.ahead_bytes -= len(incoming.request.body)
+            self._begin(incoming)
+
+    def leave(self) -> Responder | None:
+        """The client has left: end the request that is served, and return its responder."""
+        self.gone = True
+        self._ahead.clear()
+        serving, self._serving = self._serving, None
+        if serving is None:
+            return None
+        if self.task is not None and not serving.responder.complete:
+            self.task.cancel()
+        return serving.responder
+
+    def give_up(self) -> None:
+        """The client does not take its answer, and gets no more of it."""
+        self.stalled = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def _begin(self, incoming: Incoming) -> None:
+        self._serving = incoming
+        self._on_begin()
+        self.task = self._loop.create_task(self._serve(incoming))
+
+    async def _serve(self, incoming: Incoming) -> None:
+        request, responder = incoming.request, incoming.responder
+        try:
+            await incoming.handler(request, responder)
+        except asyncio.CancelledError:
+            if not (self.gone or self.stalled):
+                await _break_off(shutting_down(), responder)
+                raise
+        except Exception:  # noqa: BLE001 - whatever it is, it is logged and the client hears
+            _log.exception("%r %r: cannot be served", request.method, request.path)
+            await _break_off(internal_error(), responder)
+        finally:
+            self.task = self._serving = None
+            self._on_served(responder)
+
+
+async def _break_off(refused: Refused, responder: Responder) -> None:
+    """Answer a request that is not served to its end, as far as that is still possible."""
+    if not responder.complete:
+        await refused.answer(responder, [])
