@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import re
 import struct
 
 import openai
 import pytest
 
 from forebay.adapters.engines.batching import BatchLimits
+from forebay.core.model import ServiceClass
 from support.embedder import Embedder, one_embedder, refusal, texts, vector
 from support.embedder import embeddings as answered
 from support.waiting import eventually
@@ -66,6 +69,68 @@ async def test_a_batch_in_pieces_is_the_batch(running):
     assert [item["index"] for item in pieces["data"]] == list(range(20))
     for one, other in zip(pieces["data"], whole["data"], strict=True):
         assert one["embedding"] == pytest.approx(other["embedding"], abs=1e-3)
+
+
+@pytest.fixture
+async def beside_chat(llamacpp_embed, llamacpp_chat, gateway):
+    """Starts a gateway for both engines on one GPU with three slots, one of them chat's."""
+
+    async def start(**more):
+        shared = {"gpu_group": "gpu", "engine": "llamacpp"}
+        return await gateway(
+            {
+                "chat_models": [
+                    {"id": "tiny", "base_url": llamacpp_chat.base_url, "max_parallel_calls": 1}
+                    | shared
+                ],
+                "embedding_models": [
+                    {"id": "minilm", "base_url": llamacpp_embed.base_url} | shared | more
+                ],
+                "GPU_CONCURRENCY_BUDGETS": {"gpu": 3},
+                "forebay": {"limit": "fixed"},
+            }
+        )
+
+    return start
+
+
+NUMBER = re.compile(rb"-?[0-9]+\.[0-9]+(?:e-?[0-9]+)?")
+
+
+async def test_the_answer_of_pieces_has_the_bytes_of_the_unsplit_one_but_for_noise(beside_chat):
+    """llama.cpp's vectors differ in their last digits with what else is in its batch."""
+    whole, pieces = await beside_chat(piece_tokens=0), await beside_chat(piece_tokens=64)
+    inputs = [f"text number {number} " + "of water " * (number % 9) for number in range(60)]
+    expected, got = await raw(whole, input=inputs), await raw(pieces, input=inputs)
+    assert pieces.counted("forebay_requests_total", outcome="ok") > 10
+    assert NUMBER.sub(b"0", got.body) == NUMBER.sub(b"0", expected.body)
+    assert got.json["usage"] == expected.json["usage"]
+    for one, other in zip(got.json["data"], expected.json["data"], strict=True):
+        assert one["embedding"] == pytest.approx(other["embedding"], abs=1e-3)
+    encoded = (await raw(pieces, input=inputs, encoding_format="base64")).json
+    assert encoded["usage"] == expected.json["usage"]
+    for one, other in zip(encoded["data"], expected.json["data"], strict=True):
+        unpacked = struct.unpack("<384f", base64.b64decode(one["embedding"]))
+        assert unpacked == pytest.approx(other["embedding"], abs=1e-3)
+
+
+async def test_chats_first_token_is_not_behind_a_request_of_500_texts(beside_chat):
+    running = await beside_chat(piece_tokens=256)
+    limiter = running.deployment.limiter
+    limiter.try_slot(limiter.ticket("tiny", ServiceClass.INTERACTIVE, timeout_s=60))  # its floor
+    inputs = [f"text number {number}" for number in range(500)]
+    asking = asyncio.create_task(raw(running, input=inputs))
+    await eventually(lambda: running.inflight == 3)
+    async with client_of(running) as client:
+        stream = await client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=4, stream=True
+        )
+        await anext(aiter(stream))
+        assert not asking.done()
+        await stream.close()
+    answer = await asking
+    assert [item["index"] for item in answer.json["data"]] == list(range(500))
+    await eventually(lambda: running.inflight == 1)
 
 
 async def test_token_ids_pass(running):
