@@ -373,7 +373,7 @@ class TestOnTheEmulatedGpu:
     @pytest.fixture
     async def host(self):
         embedding = EmbeddingSpec(
-            max_client_batch=5000, max_batch_tokens=262_144, token_s=5e-6, pad_tokens=1
+            max_client_batch=5000, max_batch_tokens=262_144, token_s=2e-5, pad_tokens=1
         )
         async with Emulator(EmulatorSpec(embedding=embedding)).running() as running:
             yield running
@@ -383,7 +383,7 @@ class TestOnTheEmulatedGpu:
 
         async def embed():
             async with connected(running.port) as wire:
-                body = {"model": "embedding", "input": texts(500, padding=" water" * 100)}
+                body = {"model": "embedding", "input": texts(500, padding=" water" * 25)}
                 return await wire.ask("POST", "/v1/embeddings", body, [JSON])
 
         take_chats_floor(running)
