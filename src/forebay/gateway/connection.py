@@ -78,7 +78,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline = Deadline(front.loop, self._on_deadline)
         self._reader: RequestReader | None = RequestReader(self)
         self._incoming: Incoming | None = None
-        self._turns = Turns(front.loop, self._on_begin, self._on_served)
+        self._turns = Turns(front.loop, self._on_served)
         self._reading = True
         self._unsent: float = inf  # bytes, when that was looked at last
         self.backlog: Backlog | None = None
@@ -197,14 +197,20 @@ class ClientConnection(asyncio.Protocol):
         if incoming.unread is None:
             incoming.request.body = bytes(incoming.body)
             incoming.body.clear()
-            self._turns.line_up(incoming)
+            self._line_up(incoming)
         else:
             incoming.unread.set_result(None)
             self._stop_reading()  # it closes behind a refusal
 
     # -- one request after the other -------------------------------------------------------------
 
-    def _on_begin(self) -> None:
+    def _line_up(self, incoming: Incoming) -> None:
+        if self.task is None:
+            self._wait_for_client()
+        self._turns.line_up(incoming)
+
+    def _wait_for_client(self) -> None:
+        """A request is served from here on; only its client may be waited for too long."""
         if self.backlog is None:
             self._deadline.clear()
         else:  # an answer before this one has not been taken yet
@@ -223,8 +229,8 @@ class ClientConnection(asyncio.Protocol):
             turns.begin_next()
             self._pace_reading()
             if self.task is not None:
-                return
-            if self._incoming is not None:
+                self._wait_for_client()
+            elif self._incoming is not None:
                 self._expect_body(self._incoming)
             elif self._reader is not None and self._reader.in_head:
                 self._deadline.set(_PATIENCE_S)
@@ -238,7 +244,7 @@ class ClientConnection(asyncio.Protocol):
         # Without its traceback, which would hold on to this connection.
         incoming.handler = partial(_answer_unread, refused.with_traceback(None), incoming.unread)
         incoming.body.clear()
-        self._turns.line_up(incoming)
+        self._line_up(incoming)
 
     def _refuse_nonsense(self, refused: Refused) -> None:
         """Refuse what is no request, and close the connection."""
@@ -249,9 +255,10 @@ class ClientConnection(asyncio.Protocol):
         elif self.task is not None:
             # The request before it is to blame, as one that is longer than it says; behind the
             # beginning of an answer, though, it would be read as part of that.
-            responder = self._turns.leave()
-            if responder is not None and not responder.started:
+            responder = self._turns.unanswered
+            if responder is not None:
                 _tell(refused, responder)
+            self._turns.leave()
             self._close()
         elif not self.transport.is_closing():
             _tell(refused, Responder(self, self._front.date))

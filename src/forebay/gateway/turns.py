@@ -47,8 +47,7 @@ class Turns:
 
     Args:
         loop: the running one.
-        on_begin: called before a request is served.
-        on_served: called behind it, with its responder; `begin_next` goes on.
+        on_served: called behind each request, with its responder; `begin_next` goes on.
 
     Attributes:
         task: serves a request, if one is served.
@@ -60,7 +59,6 @@ class Turns:
     __slots__ = (
         "_ahead",
         "_loop",
-        "_on_begin",
         "_on_served",
         "_serving",
         "ahead_bytes",
@@ -72,11 +70,9 @@ class Turns:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        on_begin: Callable[[], None],
         on_served: Callable[[Responder], None],
     ) -> None:
         self._loop = loop
-        self._on_begin = on_begin
         self._on_served = on_served
         self._ahead: deque[Incoming] = deque()
         self._serving: Incoming | None = None
@@ -95,6 +91,12 @@ class Turns:
         """Whether some of an answer has yet to be written."""
         return self._serving is not None and not self._serving.responder.complete
 
+    @property
+    def unanswered(self) -> Responder | None:
+        """Answers the request that is served, if no answer has begun."""
+        serving = self._serving
+        return None if serving is None or serving.responder.started else serving.responder
+
     def line_up(self, incoming: Incoming) -> None:
         """Serve a request when its turn has come."""
         if self.task is None:
@@ -110,16 +112,14 @@ class Turns:
             self.ahead_bytes -= len(incoming.request.body)
             self._begin(incoming)
 
-    def leave(self) -> Responder | None:
-        """The client has left: end the request that is served, and return its responder."""
+    def leave(self) -> None:
+        """The client has left: end the request that is served."""
         self.gone = True
         self._ahead.clear()
+        self._on_served = _nothing  # nor does this hold on to the connection any more
         serving, self._serving = self._serving, None
-        if serving is None:
-            return None
-        if self.task is not None and not serving.responder.complete:
+        if self.task is not None and serving is not None and not serving.responder.complete:
             self.task.cancel()
-        return serving.responder
 
     def give_up(self) -> None:
         """The client does not take its answer, and gets no more of it."""
@@ -129,7 +129,6 @@ class Turns:
 
     def _begin(self, incoming: Incoming) -> None:
         self._serving = incoming
-        self._on_begin()
         self.task = self._loop.create_task(self._serve(incoming))
 
     async def _serve(self, incoming: Incoming) -> None:
@@ -146,6 +145,10 @@ class Turns:
         finally:
             self.task = self._serving = None
             self._on_served(responder)
+
+
+def _nothing(responder: Responder) -> None:
+    """Nobody is there to be told."""
 
 
 async def _break_off(refused: Refused, responder: Responder) -> None:
