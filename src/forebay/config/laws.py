@@ -12,6 +12,7 @@ from forebay.config.fields import Fraction
 from forebay.config.settings import Section
 from forebay.core.limits.fixed import Fixed
 from forebay.core.limits.gradient_aimd import GradientAimd, GradientSettings
+from forebay.core.limits.knee import Knee, KneeSettings
 
 if TYPE_CHECKING:
     from forebay.config.schema import ForebayConfig
@@ -52,6 +53,18 @@ class GradientAimdSettings(LawSettings):
             target=config.gradient_target, window=config.autoscale_window, backoff=self.backoff
         )
         return GradientAimd(floor=endpoint.floor, ceiling=endpoint.ceiling, settings=settings)
+
+
+class KneeLawSettings(LawSettings):
+    """Run as many requests at once as raise the work per second, and no more."""
+
+    backoff: Fraction = 0.8
+    """The factor of a cut, after refusals for load, time-outs or preemptions."""
+
+    def build(self, endpoint: "Endpoint", config: "ForebayConfig") -> "Limit":  # noqa: ARG002
+        """Make the law for one endpoint."""
+        settings = KneeSettings(backoff=self.backoff)
+        return Knee(floor=endpoint.floor, ceiling=endpoint.ceiling, settings=settings)
 
 
 def names() -> tuple[str, ...]:

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from forebay.core.limits.fixed import Fixed
 from forebay.core.limits.gradient_aimd import GradientAimd
+from forebay.core.limits.knee import Knee
 from forebay.core.limits.protocol import Limit  # noqa: TC001 - laws are held to it
 from forebay.core.model import Decision, EngineState, Outcome, Signal, Timing, TimingKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LAWS: list[type[Limit]] = [Fixed, GradientAimd]
-ADAPTIVE = [GradientAimd]
+LAWS: list[type[Limit]] = [Fixed, GradientAimd, Knee]
+ADAPTIVE = [GradientAimd, Knee]
 
 times = st.one_of(
     st.floats(0.0, 1e5),
@@ -37,11 +38,18 @@ signals = st.none() | st.builds(
     times,
     state=st.sampled_from(EngineState),
     saturated=st.sampled_from([None, False, True]),
+    running=st.sampled_from([None, 0.0, 8.0]),
+    waiting=st.sampled_from([None, 0.0, 1.0, 30.0]),
+    waiting_unit=st.sampled_from(["requests", "inputs"]),
+    waiting_capacity=st.sampled_from([None, 0.0, 30.0]),
+    kv_usage=st.sampled_from([None, 0.0, 0.3, 0.97, 1.0]),
+    preemptions=st.sampled_from([None, 0.0, 5.0, 9.0]),
 )
+works = st.sampled_from([0.0, 1.0, 3000.0, -1.0, float("nan"), float("inf")])
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("timing"), timings, times, counts, times),
-        st.tuples(st.just("end"), st.sampled_from(Outcome), times, counts, times),
+        st.tuples(st.just("end"), st.sampled_from(Outcome), times, counts, times, works),
         st.tuples(st.just("signal"), signals, times),
         st.tuples(st.just("restart"), times),
         st.tuples(st.just("resize"), st.integers(-2, 50), st.integers(-2, 600)),
@@ -54,8 +62,8 @@ def apply(law: Limit, step: tuple) -> Decision | None:
     match step:
         case ("timing", timing, started_at, inflight, now):
             return law.on_timing(timing, started_at=started_at, inflight=inflight, now=now)
-        case ("end", outcome, started_at, inflight, now):
-            return law.on_end(outcome, started_at=started_at, inflight=inflight, now=now)
+        case ("end", outcome, started_at, inflight, now, work):
+            return law.on_end(outcome, started_at=started_at, inflight=inflight, now=now, work=work)
         case ("signal", signal, now):
             return law.on_signal(signal, now=now)
         case ("restart", now):
@@ -122,7 +130,7 @@ def test_any_traffic_on_any_clock_is_survived(
         now += step_s
         at = {"started_at": now - took_s, "inflight": law.decision.limit, "now": now}
         law.on_timing(timing, **at)
-        law.on_end(outcome, **at)
+        law.on_end(outcome, work=timing.size, **at)
         law.on_signal(signal, now=now)
         assert 1 <= law.decision.limit <= 40
 

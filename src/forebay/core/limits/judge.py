@@ -1,0 +1,122 @@
+"""What the levels of a search say about each other, and how sure that is."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from math import exp, log
+from typing import TYPE_CHECKING
+
+from forebay.core.limits.pace import gain
+
+if TYPE_CHECKING:
+    from forebay.core.limits.pace import Gain, Level, Reading
+
+_WORTH = 0.08  # of what one more in flight pays far below the knee
+_IN_FULL = 0.7  # the same: there is room for much more
+_CERTAIN = 2.0  # standard errors
+_HOPEFUL, _DOUBTFUL = 0.5, 1.5  # standard errors that do for going on with a ramp, and for not
+
+# A change at the same limit. Going up for nothing is cheap, going down for nothing is not.
+_SLOWER, _FASTER = log(1.15), log(1.1)
+_SLOWER_CERTAIN, _FASTER_CERTAIN = 4.0, 2.5
+
+_QUEUES = log(1.3)  # slowness beside few in flight
+_GUESS = 0.5  # the part that is served, while nothing is known of few in flight
+
+_USUAL_WORK, _USUAL_S = 500, 32  # requests in the running means
+
+
+class Change(Enum):
+    """What has become of an endpoint under the same limit."""
+
+    SLOWER = auto()
+    FASTER = auto()
+
+
+class Judge:
+    """Compares levels, by what a usual request takes there.
+
+    Attributes:
+        usual_s: mean time of the last requests; 0 while there are none.
+    """
+
+    def __init__(self) -> None:
+        self.usual_s = 0.0
+        self._usual_work = 0.0
+        self._count = 0
+        self._base: Level | None = None  # so few in flight that nothing waits
+
+    def see(self, reading: Reading) -> None:
+        """Learn what is usual."""
+        self._count += 1
+        self._usual_work += (reading.work - self._usual_work) / min(self._count, _USUAL_WORK)
+        self.usual_s += (reading.seconds - self.usual_s) / min(self._count, _USUAL_S)
+
+    def worth(self, lower: Level, upper: Level, *, decide: bool) -> bool | None:
+        """Whether the upper level is worth what it has more in flight.
+
+        Returns:
+            None if that is not certain, unless it is to be decided all the same.
+        """
+        found = self._compare(lower, upper)
+        enough = _WORTH * found.width
+        if decide or abs(found.work - enough) > _CERTAIN * found.error:
+            return found.work > enough
+        return None
+
+    def worth_a_ramp(self, lower: Level, upper: Level, *, decide: bool) -> bool | None:
+        """The same, for one who would rather go on."""
+        found = self._compare(lower, upper)
+        enough = _WORTH * found.width
+        if found.work - _HOPEFUL * found.error > enough:
+            return True
+        return False if decide or found.work + _DOUBTFUL * found.error < enough else None
+
+    def pays_in_full(self, lower: Level, upper: Level) -> bool:
+        """Whether, by and large, all of what is more in flight pays."""
+        found = self._compare(lower, upper)
+        return found.work > _IN_FULL * found.width
+
+    def change(self, level: Level, fresh: Level) -> Change | None:
+        """How fresh readings differ from older ones of the same limit, if they do."""
+        found = self._compare(level, fresh)
+        if found.slowness > max(_SLOWER, _SLOWER_CERTAIN * found.error):
+            return Change.SLOWER
+        if -found.slowness > max(_FASTER, _FASTER_CERTAIN * found.error):
+            return Change.FASTER
+        return None
+
+    # -- beside few in flight ----------------------------------------------------------------------
+
+    def take_as_base(self, level: Level) -> None:
+        """Take it that nothing waits at a level."""
+        self._base = level
+
+    def learn_base(self, lower: Level, upper: Level) -> None:
+        """Take the lower level as base if it is lower than the base, or as good."""
+        base = self._base
+        if base is None or lower.limit <= base.limit or self.pays_in_full(lower, upper):
+            self._base = lower
+
+    def forget_base_if_faster(self, level: Level) -> None:
+        """Forget the base if the endpoint is another one than when it was measured."""
+        if self._base is not None:
+            found = self._compare(self._base, level)
+            if -found.slowness > max(_FASTER, _SLOWER_CERTAIN * found.error):
+                self._base = None
+
+    def queues(self, level: Level) -> bool:
+        """Whether requests take much longer than with few in flight, or that is not known."""
+        if self._base is None or self._base.limit >= level.limit:
+            return True
+        found = self._compare(self._base, level)
+        return found.slowness - _CERTAIN * found.error > _QUEUES
+
+    def served(self, level: Level) -> float:
+        """How many are served of those in flight, if the others wait (Little's law)."""
+        if self._base is None:
+            return _GUESS * level.inflight
+        return level.inflight / exp(max(0.0, self._compare(self._base, level).slowness))
+
+    def _compare(self, before: Level, after: Level) -> Gain:
+        return gain(before, after, self._usual_work)

@@ -1,0 +1,320 @@
+"""The search for the knee: the limit from which on work per second rises no more.
+
+Theory of operation
+-------------------
+A limit is judged by comparing two levels, measured one soon after the other (`judge`, `pace`): is
+the upper one worth what it has more in flight? Four phases:
+
+* RAMP: the limit doubles, as long as that is worth it or may well be. Up to `_SMALL` nothing is
+  judged: it costs little, and engines that work in batches gain nothing from the second request but
+  much from the fourth.
+* DOWN: a lower level is tried. It is kept if it does as much, else the limit goes back. That is how
+  a ramp ends, and how every suspicion is answered that the engine only queues: requests take longer
+  than they did, or much longer than with few in flight.
+* HOLD: the limit stays, and is watched. Did requests get slower, see DOWN; faster, see RAMP. Now
+  and then, the more seldom the less it pays, see UP.
+* UP: a higher level is tried and kept if it is worth it; if it pays in full, see RAMP.
+
+Where the knee is sharp, the limit rests a fifth above it. What waits there in the engine shows at
+once when that can do more, and never lets it run dry.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from math import ceil, inf
+from typing import NamedTuple
+
+from forebay.core.limits.judge import Change, Judge
+from forebay.core.limits.pace import Level, Reading
+
+_SMALL = 8
+_DOUBLE, _PROBE, _LEAST_STEP = 2.0, 1.25, 3  # how far up
+_DEEP, _SHALLOW, _LEAST_DEPTH = 0.5, 0.7, 0.85  # how far down
+_SLACK = 1.2
+
+# Part of a usual time after a move: what begins in it sees the move itself.
+_SETTLE = 0.5
+# Readings that any judgement needs, besides half a pool; those that a change is looked for in.
+_FEWEST, _FRESH = 8, 16
+# Pools after which it is decided.
+_RAMP_POOLS, _TEST_POOLS = 3.0, 4.0
+
+# Usual times between two tries, at first and at most.
+_PROBE_GAP, _MAX_PROBE_GAP = 4.0, 64.0
+_TEST_GAP, _MAX_TEST_GAP = 32.0, 1024.0
+
+
+class Phase(Enum):
+    """What the search is at."""
+
+    RAMP = auto()
+    HOLD = auto()
+    UP = auto()
+    DOWN = auto()
+
+
+class Step(NamedTuple):
+    """Where the limit should be, and why."""
+
+    limit: int
+    why: str
+
+
+class Room(NamedTuple):
+    """Where the limit may go now: never below the floor; no higher than `most`, if it is lower."""
+
+    floor: int
+    most: int
+
+
+class Search:
+    """One search. It is told what is read and says where the limit should go.
+
+    Args:
+        limit: where it begins.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._judge = Judge()
+        self._phase = Phase.RAMP
+        self._limit = limit
+        self._room = Room(1, limit)
+        self._now = -inf
+        self._other: Level | None = None  # what it came from, and compares with
+        self._held = self._fresh = Level(limit)  # what was read in HOLD, and since the last look
+        self._read = self._begun = 0
+        self._next_look = limit
+        self._counts_from = self._probe_at = self._test_at = -inf
+        self._probe_gap, self._test_gap, self._depth = _PROBE_GAP, _TEST_GAP, _DEEP
+        self._ramping = False  # a test that ends a ramp, or lets it go on
+        self._suspected = self._slow = False
+
+    @property
+    def usual_s(self) -> float:
+        """Mean time of the last requests; 0 while there are none."""
+        return self._judge.usual_s
+
+    @property
+    def grown_from(self) -> int:
+        """The limit that it went up from to see whether that pays; 0 if that is decided."""
+        return self._other.limit if self._other and self._phase in {Phase.UP, Phase.RAMP} else 0
+
+    def begin(self, limit: int, now: float) -> None:
+        """Ramp up from a limit: the endpoint was away."""
+        self._now = now
+        self._ramping = False
+        self._probe_gap, self._test_gap, self._depth = _PROBE_GAP, _TEST_GAP, _DEEP
+        self._go(Phase.RAMP, limit)
+
+    def hold(self, limit: int, now: float) -> None:
+        """Stay at a limit that somebody else has chosen."""
+        self._now = now
+        self._ramping = False
+        self._probe_gap = _PROBE_GAP
+        self._go(Phase.HOLD, limit)
+
+    def skip(self, now: float) -> None:
+        """Leave out what is in flight now."""
+        self._counts_from = now
+
+    def suspect(self, now: float) -> None:
+        """Somebody else says that the engine queues: test less as soon as possible."""
+        self._suspected = True
+        self._test_at = min(self._test_at, now)
+
+    def turn_back(self, now: float) -> None:
+        """Follow a clock that has jumped back to `now`."""
+        self._now = now
+        self._counts_from = min(self._counts_from, now)
+        self._probe_at = min(self._probe_at, now)
+        self._test_at = min(self._test_at, now)
+
+    def begun(self, started_at: float, room: Room, now: float) -> Step | None:
+        """An answer has begun, the limit being in use: while that is small, it is enough."""
+        if self._phase is not Phase.RAMP or self._limit >= _SMALL or started_at < self._counts_from:
+            return None
+        self._begun += 1
+        if self._begun < self._limit:
+            return None
+        self._room, self._now = room, now
+        return self._ramp()
+
+    def ended(self, reading: Reading, room: Room, now: float, *, in_use: bool) -> Step | None:
+        """A request was answered; `in_use` says whether the limit was reached, by and large."""
+        self._judge.see(reading)
+        if not in_use or now - reading.seconds < self._counts_from:
+            return None
+        self._fresh.readings.append(reading)
+        self._read += 1
+        if self._read < self._next_look:
+            return None
+        self._next_look = self._read + max(1, self._read // 4)
+        self._room, self._now = room, now
+        return self._look()
+
+    # -- phases ------------------------------------------------------------------------------------
+
+    def _look(self) -> Step | None:
+        match self._phase:
+            case Phase.RAMP:
+                return self._look_at_ramp()
+            case Phase.UP:
+                return self._look_at_upper()
+            case Phase.DOWN:
+                return self._look_at_lower()
+            case Phase.HOLD:
+                return self._look_at_hold()
+
+    def _look_at_ramp(self) -> Step | None:
+        lower, level = self._other, self._fresh
+        if self._limit < _SMALL:
+            self._judge.take_as_base(level)
+            return self._ramp()
+        if lower is None or not lower.readings:
+            return self._ramp()
+        worth = self._judge.worth_a_ramp(lower, level, decide=self._pools >= _RAMP_POOLS)
+        if worth is None:
+            return None
+        if worth:
+            return self._ramp()
+        self._ramping = True
+        return self._test("cut: does less do as much?", least=lower.limit)
+
+    def _look_at_upper(self) -> Step | None:
+        lower, level = self._tested, self._fresh
+        worth = self._judge.worth(lower, level, decide=self._pools >= _TEST_POOLS)
+        if worth is None:
+            return None
+        if not worth:
+            self._probe_gap = min(2 * self._probe_gap, _MAX_PROBE_GAP)
+            rest = min(self._limit, round(_SLACK * self._judge.served(level)))
+            return self._back(lower, "cut: more in flight did not pay", rest=rest)
+        self._probe_gap = _PROBE_GAP
+        if self._judge.pays_in_full(lower, level):
+            return self._ramp()
+        return self._stay(level, "grew: more in flight paid")
+
+    def _look_at_lower(self) -> Step | None:
+        level, upper = self._fresh, self._tested
+        worth = self._judge.worth(level, upper, decide=self._pools >= _TEST_POOLS)
+        if worth is None:
+            return None
+        ramping, self._ramping = self._ramping, False
+        if not worth:
+            self._test_gap, self._probe_gap = _TEST_GAP, _PROBE_GAP
+            if self._judge.queues(level):
+                return self._test("cut: does even less do as much?")
+            return self._stay(level, "cut: less in flight did as much")
+        self._judge.learn_base(level, upper)
+        if ramping:
+            return self._back(upper, "grew: less in flight did less", ramp=True)
+        if self._depth == _DEEP:
+            self._depth = _SHALLOW  # the knee may lie in between
+        else:
+            self._depth = _DEEP
+            self._test_gap = min(2 * self._test_gap, _MAX_TEST_GAP)
+        self._test_at = self._now + self._test_gap * self.usual_s
+        return self._back(upper, "grew: less in flight did less")
+
+    def _look_at_hold(self) -> Step | None:
+        level, fresh, slow = self._held, self._fresh, self._slow
+        self._watch()
+        if level.pools >= fresh.pools:
+            match self._judge.change(level, fresh):
+                case Change.SLOWER if slow:
+                    # Not by the readings that roused the suspicion: those were chosen for it.
+                    self._held = fresh
+                    return self._test("cut: slower; does less do as much?")
+                case Change.SLOWER:
+                    self._slow = True
+                    return None
+                case Change.FASTER:
+                    self._judge.forget_base_if_faster(fresh)
+                    self._held = fresh
+                    return self._ramp()
+        level.readings.extend(fresh.readings)
+        if self._now >= self._test_at and (self._suspected or self._judge.queues(level)):
+            self._suspected = False
+            self._test_at = self._now + self._test_gap * self.usual_s
+            return self._test("cut: does less do as much?")
+        return self._probe() if self._now >= self._probe_at else None
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    @property
+    def _pools(self) -> float:
+        """How many times over all that is in flight has been read since the last step."""
+        return self._read / self._limit
+
+    @property
+    def _level(self) -> Level:
+        return self._held if self._phase is Phase.HOLD else self._fresh
+
+    def _ramp(self) -> Step | None:
+        return self._grow(Phase.RAMP, _DOUBLE, "grew: more in flight pays")
+
+    def _probe(self) -> Step | None:
+        """Try more. Where nothing waits, little more shows whether there is room."""
+        factor = _DOUBLE if self._judge.queues(self._held) else _PROBE
+        return self._grow(Phase.UP, factor, "grew: does more pay?")
+
+    def _grow(self, phase: Phase, factor: float, why: str) -> Step | None:
+        level, limit = self._level, self._limit
+        step = 1 if phase is Phase.RAMP else _LEAST_STEP
+        to = min(max(ceil(limit * factor), limit + step), self._room.most)
+        if to <= limit:
+            return self._stay(level, "held: may not grow")
+        self._go(phase, to, other=level)
+        return Step(to, why)
+
+    def _test(self, why: str, least: int = 0) -> Step | None:
+        """Try less: what is served at once and a little more, but not too little."""
+        level, limit = self._level, self._limit
+        to = max(_SLACK * self._judge.served(level), self._depth * limit, least)
+        to = max(self._room.floor, int(min(to, _LEAST_DEPTH * limit)))
+        if to >= limit:
+            return self._stay(level, "held: at the floor")
+        self._go(Phase.DOWN, to, other=level)
+        return Step(to, why)
+
+    def _stay(self, level: Level, why: str) -> Step:
+        """Hold where it is, and go on from what has been read."""
+        self._go(Phase.HOLD, self._limit)
+        self._held = level
+        return Step(self._limit, why)
+
+    def _back(self, level: Level, why: str, *, rest: int = 0, ramp: bool = False) -> Step:
+        """Go back to a level, or rest a little above it, or go on with the ramp from it."""
+        to = max(level.limit, min(rest, self._room.most))
+        self._go(Phase.HOLD, to)
+        if to == level.limit:
+            self._held = level
+        step = self._ramp() if ramp else None
+        return step if step and step.limit != to else Step(to, why)
+
+    def _go(self, phase: Phase, limit: int, other: Level | None = None) -> None:
+        self._phase = phase
+        self._limit = limit
+        self._other = other
+        self._begun = 0
+        self._suspected = self._slow = False
+        self._counts_from = self._now + (_SETTLE * self.usual_s if limit >= _SMALL else 0.0)
+        self._probe_at = self._now + self._probe_gap * self.usual_s
+        self._held = Level(limit)
+        self._watch()
+        if phase is not Phase.HOLD:
+            self._next_look = max(_FEWEST, limit // 2) if limit >= _SMALL else limit
+
+    def _watch(self) -> None:
+        """Begin a new lot of readings."""
+        self._fresh = Level(self._limit)
+        self._read = 0
+        self._slow = False
+        self._next_look = max(_FRESH, self._limit)
+
+    @property
+    def _tested(self) -> Level:
+        """The level that the one under way is compared with."""
+        assert self._other is not None  # noqa: S101 - UP and DOWN have one
+        return self._other
