@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,24 @@ if TYPE_CHECKING:
     from forebay.gateway.target import Target
 
 
+TIMEOUT_HEADER = b"x-request-timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all requests have in common.
+
+    Args:
+        loop: the running one; its clock is the only clock.
+        settings: time-outs.
+        metrics: counts requests.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    settings: TimeoutSettings
+    metrics: Metrics
+
+
 class Call:
     """The request, the client, and the time that is left.
 
@@ -25,22 +44,17 @@ class Call:
         look: what its body says.
         body: what goes to the endpoint: as it came, or with gzip undone.
         request_id: names it in logs, here and at the endpoint.
-        id_was_sent: the client chose `request_id`, so it gets that one back.
-        asked_at: when it had arrived, on the loop's clock.
+        asked_at: when it had arrived, on `clock`.
         deadline: when it must have been answered, on `clock`.
-        deadline_is_default: the client set no time of its own.
-        loop: the running one; its clock is the only clock.
-        settings: time-outs.
-        metrics: counts it.
+        context: what all requests have in common.
     """
 
     __slots__ = (
         "asked_at",
         "body",
         "clock",
+        "context",
         "deadline",
-        "deadline_is_default",
-        "id_was_sent",
         "keepalive",
         "look",
         "loop",
@@ -51,53 +65,53 @@ class Call:
         "settings",
     )
 
-    def __init__(  # noqa: PLR0913 - one place where all that a request is comes together, by name
+    def __init__(  # noqa: PLR0913, PLR0917 - all that a request is comes together here
         self,
-        *,
         request: Request,
         responder: Responder,
         look: Look,
         body: bytes,
         request_id: bytes,
-        id_was_sent: bool,
         asked_at: float,
         deadline: float,
-        deadline_is_default: bool,
-        loop: asyncio.AbstractEventLoop,
-        settings: TimeoutSettings,
-        metrics: Metrics,
+        context: Context,
     ) -> None:
         self.request = request
         self.responder = responder
         self.look = look
         self.body = body
         self.request_id = request_id
-        self.id_was_sent = id_was_sent
         self.asked_at = asked_at
         self.deadline = deadline
-        self.deadline_is_default = deadline_is_default
-        self.settings = settings
-        self.metrics = metrics
+        self.context = context
         self.keepalive: KeepAlive | None = None
-        self.loop = loop
-        self.clock = loop.time
+        self.loop = context.loop
+        self.clock = context.loop.time
+        self.settings = context.settings
+        self.metrics = context.metrics
 
     def part(self, body: bytes, responder: Responder) -> Call:
         """A part of this request: with another body, and `responder` to take the answer."""
         return Call(
-            request=self.request,
-            responder=responder,
-            look=self.look,
-            body=body,
-            request_id=self.request_id,
-            id_was_sent=self.id_was_sent,
-            asked_at=self.asked_at,
-            deadline=self.deadline,
-            deadline_is_default=self.deadline_is_default,
-            loop=self.loop,
-            settings=self.settings,
-            metrics=self.metrics,
+            self.request,
+            responder,
+            self.look,
+            body,
+            self.request_id,
+            self.asked_at,
+            self.deadline,
+            self.context,
         )
+
+    @property
+    def id_was_sent(self) -> bool:
+        """Whether the client chose `request_id`, so that it gets that one back."""
+        return b"x-request-id" in self.request.fields
+
+    @property
+    def deadline_is_default(self) -> bool:
+        """Whether the client set no time of its own."""
+        return TIMEOUT_HEADER not in self.request.fields
 
     @staticmethod
     def wall_clock() -> datetime:

@@ -117,7 +117,8 @@ class ClientConnection(asyncio.Protocol):
                 self._refuse_nonsense(refused)
             return
         if self.task is not None:
-            self._pace_reading()
+            if self._incoming is not None or self._turns.ahead:
+                self._pace_reading()
         elif self._incoming is not None:
             self._deadline.set(self._front.stall_s)
         elif reader.in_head and not was_in_head:
@@ -174,9 +175,11 @@ class ClientConnection(asyncio.Protocol):
         except Refused as refused:
             self._refuse_unread(incoming, refused)
             return
-        incoming.waits = is_http_1_1 and request.fields.get(b"expect", b"").lower() == _CONTINUE
-        if self.task is None:
-            self._expect_body(incoming)
+        expect = request.fields.get(b"expect")
+        if expect is not None and is_http_1_1:
+            incoming.waits = expect.lower() == _CONTINUE
+            if self.task is None:
+                self._expect_body(incoming)
 
     def on_body(self, piece: bytes) -> None:
         """Collect it, unless it is too large."""
@@ -227,7 +230,8 @@ class ClientConnection(asyncio.Protocol):
             self._close()
         else:
             turns.begin_next()
-            self._pace_reading()
+            if not self._reading:
+                self._pace_reading()
             if self.task is not None:
                 self._wait_for_client()
             elif self._incoming is not None:

@@ -164,12 +164,13 @@ class Exchange:
         if call.responder.started:  # by a keep-alive comment: a stream was asked for
             raise failure.not_streamed(self.target, call.request.path)
         self._begun = True
-        await call.stop_keepalive()
+        if call.keepalive is not None:
+            await call.stop_keepalive()
         call.responder.start(response.status, self._headers_to_client())
         last = await self._pass_on_all(response, first)
         seconds = response.completed_at - self.sent_at
         timing = tap.work(seconds, first, last, len(call.body))
-        return Ending(_OK, (timing,), work=timing.size)
+        return Ending(_OK, (timing,), None, timing.size)
 
     async def _relay_error(self, response: Response) -> Ending:
         """Pass an endpoint's refusal on, and understand it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core.model import Ending, Outcome, ServiceClass, Ticket
 from forebay.errors import Rejected
-from forebay.gateway.call import Call
+from forebay.gateway.call import TIMEOUT_HEADER, Call, Context
 from forebay.gateway.embeddings import EmbeddingsHandler
 from forebay.gateway.exchange import Exchange, Failed
 from forebay.gateway.keepalive import KeepAlive
@@ -55,16 +55,19 @@ class Proxy:
         self._deployment = deployment
         self._settings = deployment.settings
         self._loop = asyncio.get_running_loop()
+        self._context = Context(self._loop, self._settings.timeouts, deployment.metrics)
         self._id_prefix = urandom(6).hex()
         self._id_count = count(1)
         self._embeddings = EmbeddingsHandler(deployment)
 
     async def handle(self, caller: Caller, request: Request, responder: Responder) -> None:
         """Answer one request. Every refusal and failure becomes an answer."""
-        sent_id = request.fields.get(b"x-request-id")
-        request_id = sent_id or f"{self._id_prefix}-{next(self._id_count)}".encode()
+        request_id = (
+            request.fields.get(b"x-request-id")
+            or f"{self._id_prefix}-{next(self._id_count)}".encode()
+        )
         try:
-            call = self._call(request, responder, request_id, id_was_sent=sent_id is not None)
+            call = self._call(request, responder, request_id)
             service_class = self._service_class(call, caller)
             inputs = self._embeddings.read(call) if self._embeddings.takes(request) else None
         except Refused as refused:
@@ -94,8 +97,9 @@ class Proxy:
             service_class,
             call.asked_at,
             call.deadline,
-            size_bytes=len(call.body),
-            size_tokens=tokens_of(call.request, call.body) if deployment.weighs(model) else 0,
+            0,
+            len(call.body),
+            tokens_of(call.request, call.body) if deployment.weighs(model) else 0,
         )
         try:
             lease = await deployment.limiter.slot(ticket)
@@ -133,28 +137,14 @@ class Proxy:
 
     # -- what a request asks for -----------------------------------------------------------------
 
-    def _call(
-        self, request: Request, responder: Responder, request_id: bytes, *, id_was_sent: bool
-    ) -> Call:
+    def _call(self, request: Request, responder: Responder, request_id: bytes) -> Call:
         body = decoded(request, self._settings.body_limit_bytes)
         look = self._named(look_at(request, body))
         timeout_s = self._timeout_s(request)
-        default_s = self._settings.timeouts.request_s
+        if timeout_s is None:
+            timeout_s = self._settings.timeouts.request_s
         now = self._loop.time()
-        return Call(
-            request=request,
-            responder=responder,
-            look=look,
-            body=body,
-            request_id=request_id,
-            id_was_sent=id_was_sent,
-            asked_at=now,
-            deadline=now + (default_s if timeout_s is None else timeout_s),
-            deadline_is_default=timeout_s is None,
-            loop=self._loop,
-            settings=self._settings.timeouts,
-            metrics=self._deployment.metrics,
-        )
+        return Call(request, responder, look, body, request_id, now, now + timeout_s, self._context)
 
     def _named(self, look: Look) -> Look:
         """The look with a model that is served here.
@@ -178,7 +168,7 @@ class Proxy:
 
     @staticmethod
     def _timeout_s(request: Request) -> float | None:
-        text = request.fields.get(b"x-request-timeout")
+        text = request.fields.get(TIMEOUT_HEADER)
         if text is None:
             return None
         try:

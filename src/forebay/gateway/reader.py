@@ -106,7 +106,10 @@ class RequestReader:
         parser, receiver = self._parser, self._receiver
         if parser is None or receiver is None or parser.should_upgrade():
             return
-        path, _, query = _origin_form(self._url).partition(b"?")
+        target = self._url
+        if target[0] != _SLASH or b"#" in target:
+            target = _origin_form(target)
+        path, _, query = target.partition(b"?")
         is_http_1_1 = parser.get_http_version() == "1.1"
         receiver.on_head(
             Request(parser.get_method(), path, query, self._headers, b""),
@@ -169,8 +172,6 @@ def _origin_form(target: bytes) -> bytes:
     Raises:
         Refused: it has no path.
     """
-    if target[0] == _SLASH and b"#" not in target:  # nearly always
-        return target
     try:
         parsed = httptools.parse_url(target)
     except httptools.HttpParserInvalidURLError:

@@ -86,7 +86,9 @@ class StreamTap:
     @property
     def tokens(self) -> int:
         """Tokens sent: as the stream told, else one for each event."""
-        return told(_COMPLETION, self.end) or self.events
+        end = self.end
+        usage_at = end.rfind(b'"usage"')
+        return (usage_at >= 0 and _count(_COMPLETION, end, usage_at)) or self.events
 
     def timings(self) -> tuple[Timing, ...]:
         """The time for each token after the first; none for an answer too short to tell."""
@@ -136,11 +138,10 @@ def error_alone(body: bytes) -> Outcome | None:
     return None if b'"object"' in body else stream_error(body)
 
 
-def told(count: re.Pattern[bytes], body: bytes) -> int | None:
-    """A count in a body's usage, where that stands in it last."""
-    usage_at = body.rfind(b'"usage"')
-    found = count.search(body, usage_at) if usage_at >= 0 else None
-    return int(found[1]) if found else None
+def _count(pattern: re.Pattern[bytes], body: bytes, usage_at: int) -> int:
+    """A count in the usage that begins at `usage_at`; 0 if there is none."""
+    found = pattern.search(body, usage_at, usage_at + _LOOK_BYTES)
+    return int(found[1]) if found else 0
 
 
 def work(seconds: float, first: bytes, last: bytes, request_bytes: int) -> Timing:
@@ -152,8 +153,10 @@ def work(seconds: float, first: bytes, last: bytes, request_bytes: int) -> Timin
         last: its last piece.
         request_bytes: size of the request's body, where the answer tells no usage.
     """
-    usage = last[-_LOOK_BYTES:]
-    if b'"usage"' not in usage:
-        usage = first[:_LOOK_BYTES]
-    size = told(_COMPLETION, usage) or told(_PROMPT, usage) or max(1.0, request_bytes / 4)
-    return Timing(_WORK, seconds, size)
+    body, usage_at = last, last.rfind(b'"usage"', -_LOOK_BYTES)
+    if usage_at < 0:
+        body, usage_at = first, first.rfind(b'"usage"', 0, _LOOK_BYTES)
+    size = 0
+    if usage_at >= 0:
+        size = _count(_COMPLETION, body, usage_at) or _count(_PROMPT, body, usage_at)
+    return Timing(_WORK, seconds, size or max(1.0, request_bytes / 4))

@@ -44,12 +44,11 @@ def encode_head(
     """
     if not target or b" " in target or b" " in method:
         raise ValueError(f"not a request line: {method!r} {target!r}")
+    sent = [pair for pair in headers if pair[0].lower() not in _OWNED]
     parts = [method, b" ", target, protocol_and_host]
-    lines = 3  # request line, host, and the empty line
-    for name, value in headers:
-        if name.lower() not in _OWNED:
-            parts += (name, b": ", value, b"\r\n")
-            lines += 1
+    for name, value in sent:
+        parts += (name, b": ", value, b"\r\n")
+    lines = 3 + len(sent)  # request line, host, and the empty line
     if content_length or method in _ANTICIPATE_CONTENT:
         parts.append(b"Content-Length: %d\r\n\r\n" % content_length)
         lines += 1
