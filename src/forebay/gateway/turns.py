@@ -1,4 +1,4 @@
-"""One connection's requests, one after the other, each in a task of its own."""
+"""One connection's requests, one after the other."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ class Incoming:
 class Turns:
     """Serves requests in the order in which they came.
 
+    One task serves all requests of a connection: making one costs more than what most of the rest
+    of a request does. To cancel it ends the connection as well.
+
     Args:
         loop: the running one.
         on_served: called behind each request, with its responder; `begin_next` goes on.
 
     Attributes:
-        task: serves a request, if one is served.
         ahead_bytes: bodies of the requests that wait for their turn.
         gone: the client has left.
         stalled: the client was given up: it did not go on reading.
@@ -58,13 +60,14 @@ class Turns:
 
     __slots__ = (
         "_ahead",
+        "_idle",
         "_loop",
         "_on_served",
         "_serving",
+        "_worker",
         "ahead_bytes",
         "gone",
         "stalled",
-        "task",
     )
 
     def __init__(
@@ -76,10 +79,16 @@ class Turns:
         self._on_served = on_served
         self._ahead: deque[Incoming] = deque()
         self._serving: Incoming | None = None
-        self.task: asyncio.Task[None] | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None  # done when there is something to do
         self.ahead_bytes = 0
         self.gone = False
         self.stalled = False
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """Serves a request, if one is served."""
+        return self._worker if self._serving is not None else None
 
     @property
     def ahead(self) -> int:
@@ -99,7 +108,7 @@ class Turns:
 
     def line_up(self, incoming: Incoming) -> None:
         """Serve a request when its turn has come."""
-        if self.task is None:
+        if self._serving is None:
             self._begin(incoming)
         else:
             self._ahead.append(incoming)
@@ -118,18 +127,39 @@ class Turns:
         self._ahead.clear()
         self._on_served = _nothing  # nor does this hold on to the connection any more
         serving, self._serving = self._serving, None
-        if self.task is not None and serving is not None and not serving.responder.complete:
-            self.task.cancel()
+        if self._idle is not None:
+            self._wake()
+        elif self._worker is not None and serving is not None and not serving.responder.complete:
+            self._worker.cancel()
 
     def give_up(self) -> None:
         """The client does not take its answer, and gets no more of it."""
         self.stalled = True
-        if self.task is not None:
-            self.task.cancel()
+        if self._worker is not None:
+            self._worker.cancel()
 
     def _begin(self, incoming: Incoming) -> None:
         self._serving = incoming
-        self.task = self._loop.create_task(self._serve(incoming))
+        if self._worker is None:
+            self._worker = self._loop.create_task(self._work())
+        elif self._idle is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    async def _work(self) -> None:
+        try:
+            while (incoming := self._serving) is not None:
+                await self._serve(incoming)
+                del incoming  # it may be a while until the next one
+                if self._serving is None and not self.gone:
+                    self._idle = self._loop.create_future()
+                    await self._idle
+        finally:
+            self._worker = self._idle = None
 
     async def _serve(self, incoming: Incoming) -> None:
         request, responder = incoming.request, incoming.responder
@@ -137,13 +167,15 @@ class Turns:
             await incoming.handler(request, responder)
         except asyncio.CancelledError:
             if not (self.gone or self.stalled):
+                responder.keep_alive = False
+                self._ahead.clear()
                 await _break_off(shutting_down(), responder)
                 raise
         except Exception:  # noqa: BLE001 - whatever it is, it is logged and the client hears
             _log.exception("%r %r: cannot be served", request.method, request.path)
             await _break_off(internal_error(), responder)
         finally:
-            self.task = self._serving = None
+            self._serving = None
             self._on_served(responder)
 
 
