@@ -124,7 +124,7 @@ class Admission:
         state.inflight -= weight
         member.room.give_back(member, weight)
         if member.room.guard is not None:
-            member.room.guard.ended(member, now)
+            member.room.guard.ended(grant, now)
         return self._revisit(state, now)
 
     def signal(self, endpoint_id: str, signal: Signal | None, now: float) -> list[Verdict]:

@@ -144,6 +144,8 @@ class EndpointState:
         if grant.answered:
             return
         grant.answered = True
+        if self.native.room.guard is not None:
+            self.native.room.guard.answered(grant, now)
         self.answer_s = _mean(self.answer_s, now - grant.at)
         change = self.breaker.answered(grant.pass_, now)
         if change is not None:

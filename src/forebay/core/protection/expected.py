@@ -1,108 +1,113 @@
-"""What chat's readings would be without best-effort work."""
+"""What chat's readings would be without best-effort work.
+
+Readings that were taken alone are fitted, on logarithms, by a surface over their size and over how
+often chat asks: its own company slows it, too. (How much of it is in flight would tell the same,
+but that also grows when something else slows it down.) Readings come in blocks. A block that is
+plainly faster or slower than the surface means that the machine has another speed now, and moves
+all that is known.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from math import exp, log, log2
-from typing import TYPE_CHECKING
+from itertools import islice
+from math import exp, hypot, inf, log, log2
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+from forebay.core.protection.slow import error, upper
+from forebay.core.protection.surface import FLAT, Surface, fit
 
 if TYPE_CHECKING:
-    from forebay.core.model import Timing, TimingKind
+    from forebay.core.model import Timing
 
-# Readings from which a cell is believed, and how many its mean looks back.
-_ENOUGH = 4
-_MEMORY = 64
-# How many of the last readings tell how far chat scatters by itself.
-_SCATTER = 128
-_FEW = 8
-_MIN_SECONDS = 1e-6
-# Size classes are doublings; a reading may be judged by its neighbour's.
-_NEAR = 1
-# Chat's own company slows it too. Levels beyond this one are all the same.
-_MOST_LEVEL = 10
+BLOCK = 8
+_MEMORY = 128
+# Another speed: so much of a difference, as a logarithm, and so many times its standard error.
+_MOVED, _CERTAIN = 0.1, 3.0
+# Readings of a block come one after the other; too few to tell how much alike that makes them.
+_ALIKE = 0.5
+_MIN_S = 1e-6
+_TAIL = 0.95
+# Rates beyond those that were seen alone, in doublings, of which nothing is known; and the least
+# that counts, per second.
+_FAR = 1.5
+_LEAST_RATE = 0.1
 
 
-@dataclass(slots=True)
-class _Cell:
-    """Readings of about one size, with about as much chat in flight."""
+class _Reading(NamedTuple):
+    """A reading that was taken alone; logarithms, to base 2 but for the time."""
 
-    count: int = 0
-    log_s: float = 0.0
-
-    def learn(self, log_s: float) -> None:
-        self.count = min(self.count + 1, _MEMORY)
-        self.log_s += (log_s - self.log_s) / self.count
+    size: float
+    rate: float
+    time: float
 
 
 @dataclass(slots=True)
 class Expected:
-    """The readings of one kind from one endpoint, by size and by how much chat was in flight."""
+    """What one endpoint's readings of one kind are without best-effort work.
 
-    _cells: dict[tuple[int, int], _Cell] = field(default_factory=dict)
-    _scatter: deque[float] = field(default_factory=lambda: deque(maxlen=_SCATTER))
-
-    def learn(self, timing: Timing, chats: int) -> None:
-        """Fold in a reading that was taken without best-effort work."""
-        ratio = self.ratio(timing, chats)
-        if ratio is not None:
-            self._scatter.append(ratio)
-        key = _key(timing, chats)
-        cell = self._cells.get(key)
-        if cell is None:
-            cell = self._cells[key] = _Cell()
-        cell.learn(log(max(timing.seconds, _MIN_SECONDS)))
-
-    def ratio(self, timing: Timing, chats: int) -> float | None:
-        """How many times its expectation a reading is; None where there is none yet."""
-        cell = self._nearest(*_key(timing, chats))
-        if cell is None:
-            return None
-        return max(timing.seconds, _MIN_SECONDS) / exp(cell.log_s)
-
-    @property
-    def scatter(self) -> float | None:
-        """How slow the slow ones are without best-effort work; None until that is known."""
-        return slow(self._scatter) if len(self._scatter) >= _FEW else None
-
-    @property
-    def typical_s(self) -> float | None:
-        """The usual reading, seconds; None while nothing is known."""
-        known = [cell for cell in self._cells.values() if cell.count >= _ENOUGH]
-        if not known:
-            return None
-        return exp(max(known, key=lambda cell: cell.count).log_s)
-
-    def doubt(self) -> None:
-        """Give new readings as much weight as all that are there."""
-        for cell in self._cells.values():
-            cell.count = min(cell.count, _ENOUGH)
-        self._scatter.clear()
-
-    def _nearest(self, size: int, level: int) -> _Cell | None:
-        """The cell of that size whose level is nearest; else one of the next size."""
-        best, best_distance = None, None
-        for (other_size, other_level), cell in self._cells.items():
-            if cell.count < _ENOUGH or abs(other_size - size) > _NEAR:
-                continue
-            distance = (abs(other_size - size), abs(other_level - level))
-            if best_distance is None or distance < best_distance:
-                best, best_distance = cell, distance
-        return best
-
-
-def slow(ratios: deque[float]) -> float:
-    """What the slow ones take: the geometric mean of the upper third.
-
-    It stands for a high percentile, which so few readings do not tell.
+    Args:
+        slow: what the slow ones are over what is expected, a logarithm.
+        tail: their 95th percentile, likewise.
+        doubt: standard error of `slow`.
     """
-    ordered = sorted(ratios)
-    slowest = ordered[-max(1, len(ordered) // 3) :]
-    return exp(sum(map(log, slowest)) / len(slowest))
+
+    slow: float = 0.0
+    tail: float = 0.0
+    doubt: float = inf
+    _readings: deque[_Reading] = field(default_factory=lambda: deque(maxlen=_MEMORY))
+    _block: list[_Reading] = field(default_factory=list)
+    _surface: Surface = FLAT
+
+    @property
+    def known(self) -> bool:
+        """Whether there is enough to judge other readings by."""
+        return bool(self._readings)
+
+    def learn(self, timing: Timing, rate: float) -> float:
+        """Fold in a reading that was taken without best-effort work.
+
+        Returns:
+            How many times as long as before chat turned out to take alone; 1 for no change.
+        """
+        self._block.append(_reading(timing, rate))
+        return self._fold() if len(self._block) >= BLOCK else 1.0
+
+    def ratio(self, timing: Timing, rate: float) -> float | None:
+        """How many times its expectation a reading is, as a logarithm.
+
+        None where that is not known: nothing has been measured at such a rate.
+        """
+        reading = _reading(timing, rate)
+        if not self._readings or self._surface.beyond(reading.rate) > _FAR:
+            return None
+        return self._over(reading)
+
+    def _over(self, reading: _Reading) -> float:
+        return reading.time - self._surface.at(reading.size, reading.rate)
+
+    def _fold(self) -> float:
+        block, self._block = self._block, []
+        moved = 0.0
+        if self._readings:
+            new = [self._over(reading) for reading in block]
+            old = [self._over(reading) for reading in islice(self._readings, _MEMORY)]
+            off = fmean(new) - fmean(old)
+            if abs(off) > max(_MOVED, _CERTAIN * hypot(error(new, alike=_ALIKE), error(old))):
+                moved = off
+                shifted = [each._replace(time=each.time + moved) for each in self._readings]
+                self._readings.clear()
+                self._readings.extend(shifted)
+        self._readings.extend(block)
+        self._surface = fit(self._readings)
+        over = [self._over(reading) for reading in self._readings]
+        self.slow, self.doubt = upper(over), error(over)
+        self.tail = sorted(over)[int(_TAIL * (len(over) - 1))]
+        return exp(moved)
 
 
-def _key(timing: Timing, chats: int) -> tuple[int, int]:
-    return int(log2(max(1.0, timing.size))), min((max(1, chats) - 1).bit_length(), _MOST_LEVEL)
-
-
-ExpectedByKind = dict[tuple[str, "TimingKind"], Expected]
+def _reading(timing: Timing, rate: float) -> _Reading:
+    size = log2(max(1.0, timing.size))
+    return _Reading(size, log2(max(rate, _LEAST_RATE)), log(max(timing.seconds, _MIN_S)))

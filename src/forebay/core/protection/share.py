@@ -1,32 +1,38 @@
-"""The law of protection: how many best-effort slots chat bears, a real number.
+"""The laws of protection: how many best-effort slots chat bears, real numbers.
 
-A share is judged by requests that began under it. Inflation over chat alone is taken to grow with
-the share; its slope, averaged over judgements, tells which share would be just right, and the share
-goes there: down at once, up in steps. A level that was too much is not tried again for a while, and
-for longer each time. Cuts that bring nothing were not the cure: then best-effort work is not the
-cause either, and what chat takes by itself has to be measured anew.
+`Share` is for the time when chat is active. A level at which chat is fast enough is known to be
+good; from there it goes up in steps, and comes back when a step was too much. That level is then
+left alone for a while, and for longer each time. Where no good level is known it goes down in
+proportion to what is too much.
+
+`IdleShare` is for the time when chat is idle: what is in flight then slows the first requests that
+come. A few slow ones in a hundred are what a 95th percentile allows, so it is steered by counting
+them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import exp, inf, log
+from math import inf
 
-# The most that one judgement moves the share; growth in the second case, far below the target.
-_MOST_CUT, _GROWTH, _FAST_GROWTH = 0.3, 1.5, 2.0
-_FAR = 0.3
-# Nothing moves for less than this.
-_DEAD_BAND = 0.1
-# Weight of a judgement in the mean slope; one that is plainly bad counts alone.
-_GAIN = 0.4
-_PLAINLY = 2.0
-_LEAST_EXCESS = 0.02
+from forebay.core.protection.window import Verdict
+
+# One judgement cuts to no less than, and no more than, these parts of the share.
+_DEEPEST_CUT, _LEAST_CUT = 0.5, 0.8
+# Steps up: near the target, and far below it (so much of the excess that is allowed).
+_STEP, _FAR_STEP, _FAR = 1.25, 1.6, 0.5
 # How long a level that was too much is left alone, seconds; doubled each time.
-_BARRED_S, _MOST_BARRED_S = 20.0, 600.0
-# A cut that brought less than this part of what it should have was no help.
-_HELP = 0.25
-_MOST_USELESS = 3
+_BARRED_S, _MOST_BARRED_S = 30.0, 900.0
+_SAME_LEVEL = 0.75
+_UNDER_BAR = 0.95
+# A step smaller than this is not worth the noise.
+_LEAST_STEP = 1.04
+# The part of chat's readings that may be slow because of what its idle time let in, and how much
+# less one of them lets in.
+_SLOW_PART, _LESS, _LEAST = 1 / 40, 0.7, 0.4
+_MORE = _LESS ** -(_SLOW_PART / (1 - _SLOW_PART))
+_ALL = 1e6
 
 
 class Move(StrEnum):
@@ -35,95 +41,105 @@ class Move(StrEnum):
     CUT = "cut"
     GREW = "grew"
     HELD = "held"
-    NOT_THE_CAUSE = "not the cause"
 
 
 @dataclass(slots=True)
 class Share:
-    """The share of best-effort work on one GPU.
+    """Best-effort slots while chat is active; below 1 a part of the time.
 
     Args:
         target: see `ProtectionSettings`.
-        least: the share is never below.
-        value: slots; below 1 a duty.
+        least: it is never below.
+        value: slots.
+        cuts: how many there were since chat was fast enough.
     """
 
     target: float
     least: float
     value: float
-    _slope: float | None = None  # excess of the ratio over 1, for each slot
-    _barred: dict[int, tuple[float, float]] = field(default_factory=dict)  # level: until, for
-    _before: tuple[float, float] | None = None  # slots and excess before the last cut
-    _useless: int = 0
-    _before_all: float = 0.0  # the share before the first of the useless cuts
+    cuts: int = field(default=0, init=False)
+    _good: float | None = None
+    _before: float = 0.0  # the value before `cuts`
+    _bar: float = inf  # a level that was too much
+    _barred_until: float = -inf
+    _barred_s: float = 0.0
 
-    @property
-    def slots(self) -> float:
-        """What the share comes to: whole slots, or a duty."""
-        return float(int(self.value)) if self.value >= 1 else self.value
-
-    def judge(self, ratio: float, now: float, *, used: bool) -> Move:
+    def judge(self, verdict: Verdict, ratio: float, now: float, *, used: bool) -> Move:
         """Move the share.
 
         Args:
+            verdict: on chat's speed under the present value.
             ratio: chat's times over what they are without best-effort work.
             now: seconds.
             used: best-effort work wanted more than the share gave.
         """
-        allowed = self.target - 1
-        excess = max(ratio - 1, _LEAST_EXCESS)
-        self._see_whether_it_helped(excess)
-        if self._useless >= _MOST_USELESS and excess > allowed:
-            self.value = max(self.value, self._before_all)
-            self._useless, self._slope = 0, None
-            return Move.NOT_THE_CAUSE
-        aim = allowed / self._mean_slope(excess, plain=excess > _PLAINLY * allowed)
-        if excess > allowed and aim < self.value * (1 - _DEAD_BAND):
-            return self._cut(aim, excess, now)
-        fastest = _FAST_GROWTH if excess < _FAR * allowed else _GROWTH
-        grown = min(aim, self.value * fastest, self._first_barred(now))
-        if not used or excess > allowed or grown < self.value * (1 + _DEAD_BAND):
+        if verdict is Verdict.TOO_SLOW:
+            return self._cut(ratio, now)
+        self.cuts = 0
+        if not used:
+            return Move.HELD
+        self._good = self.value
+        return self._grow(ratio, now) if verdict is Verdict.FAST else Move.HELD
+
+    def absolve(self) -> None:
+        """Take the last cuts back: best-effort work was not the cause."""
+        if self.cuts:
+            self.value = max(self.value, self._before)
+            self._bar, self.cuts = inf, 0
+
+    def _cut(self, ratio: float, now: float) -> Move:
+        if not self.cuts:
+            self._before = self.value
+        self.cuts += 1
+        if self.value <= self.least:
+            return Move.HELD
+        self._bar_here(now)
+        if self._good is not None and self._good < self.value:
+            cut = self._good
+        else:
+            part = (self.target - 1) / max(ratio - 1, self.target - 1)
+            cut = self.value * min(max(part, _DEEPEST_CUT), _LEAST_CUT)
+        self.value, self._good = max(self.least, cut), None
+        return Move.CUT
+
+    def _grow(self, ratio: float, now: float) -> Move:
+        far = ratio - 1 < _FAR * (self.target - 1)
+        grown = self.value * (_FAR_STEP if far else _STEP)
+        if self.value < self._bar:
+            barred = now < self._barred_until
+            grown = min(grown, self._bar * (_UNDER_BAR if barred else 1))
+        if grown < self.value * _LEAST_STEP:
             return Move.HELD
         self.value = grown
         return Move.GREW
 
-    def _mean_slope(self, excess: float, *, plain: bool) -> float:
-        slope = excess / self.slots
-        if self._slope is None or plain:
-            self._slope = slope
-        else:
-            self._slope *= exp(_GAIN * log(slope / self._slope))
-        return self._slope
+    def _bar_here(self, now: float) -> None:
+        again = self.value >= _SAME_LEVEL * self._bar
+        seconds = min(2 * self._barred_s, _MOST_BARRED_S) if again else _BARRED_S
+        self._bar, self._barred_s, self._barred_until = self.value, seconds, now + seconds
 
-    def _cut(self, aim: float, excess: float, now: float) -> Move:
-        if self.value <= self.least:
-            return Move.HELD
-        if not self._useless:
-            self._before_all = self.value
-        self._before = self.slots, excess
-        self._bar(now)
-        self.value = max(self.least, aim, _MOST_CUT * self.value)
-        return Move.CUT
 
-    def _see_whether_it_helped(self, excess: float) -> None:
-        if self._before is None:
-            return
-        slots, before = self._before
-        self._before = None
-        hoped_for = before * (1 - self.slots / slots)
-        if before - excess < _HELP * hoped_for:
-            self._useless += 1
-        elif hoped_for > 0:
-            self._useless = 0
+@dataclass(slots=True)
+class IdleShare:
+    """Best-effort slots while chat is idle.
 
-    def _bar(self, now: float) -> None:
-        level = int(self.value)
-        if level > 1:
-            _, seconds = self._barred.get(level, (0.0, _BARRED_S / 2))
-            seconds = min(2 * seconds, _MOST_BARRED_S)
-            self._barred[level] = now + seconds, seconds
+    Args:
+        value: slots; as good as unbounded until chat has been slow because of it.
+    """
 
-    def _first_barred(self, now: float) -> float:
-        """Where growth has to end for now."""
-        above = [level for level, (until, _) in self._barred.items() if until > now]
-        return min((level - 0.01 for level in above if level > self.value), default=inf)
+    value: float = _ALL
+    most: float = 0.0  # twice what was in flight when chat was slow; 0 before
+
+    def read(self, met: int, excess: float) -> None:
+        """Fold in one reading of chat.
+
+        Args:
+            met: best-effort requests that chat met when it came back, beyond the active share; 0
+                for a reading that has nothing to do with that.
+            excess: over the expectation, as a part of what is allowed; above 1 it was too slow.
+        """
+        if met and excess > 1:
+            self.most = max(self.most, 2.0 * met)
+            self.value = max(1.0, min(self.value, met) * max(_LEAST, _LESS / excess))
+        elif self.most:
+            self.value = min(self.value * _MORE, self.most)

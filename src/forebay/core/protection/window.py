@@ -1,58 +1,103 @@
-"""What chat's requests took under the present share."""
+"""What chat's requests took under the present share, against what they would take alone."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from math import exp, hypot, log
+from typing import TYPE_CHECKING, NamedTuple
 
-from forebay.core.protection.expected import slow
+from forebay.core.protection.slow import error, upper
 
 if TYPE_CHECKING:
     from forebay.core.model import TimingKind
 
-_MOST = 64
-# Readings of a kind that a judgement needs; plainly bad ones need fewer.
-ENOUGH = 24
-_FEW = 6
-_PLAINLY = 1.5
-_MIN_S = 1.0
+# Readings after which a judgement may be certain, likely, and has to be.
+_FEW, _ENOUGH, _MANY = 16, 32, 96
+_LEAST_S = 3.0
+# How many standard errors from the target these are.
+_CERTAIN, _LIKELY = 2.5, 1.0
+
+
+class Verdict(StrEnum):
+    """Chat's speed against the target."""
+
+    TOO_SLOW = "too slow"
+    RIGHT = "right"
+    FAST = "fast enough"
+
+
+class Judgement(NamedTuple):
+    """What a window of readings says, of the kind that is slowest.
+
+    Args:
+        verdict: what follows.
+        kind: of which readings.
+        ratio: chat's slow readings over what they are alone.
+    """
+
+    verdict: Verdict
+    kind: TimingKind
+    ratio: float
 
 
 @dataclass(slots=True)
 class Window:
-    """Ratios to what was expected, by kind, of requests that began under the present share.
+    """Readings of requests that began under the present share.
+
+    It is sure before it speaks: a reading or two that are slow say nothing where chat scatters by
+    itself, and where it does not they say a lot.
 
     Args:
         began_at: seconds.
+        target: times over those alone that are just right.
     """
 
     began_at: float
+    target: float
     _ratios: dict[TimingKind, deque[float]] = field(default_factory=dict)
-    _fresh: int = 0  # readings since the last look
+    _alone: dict[TimingKind, tuple[float, float]] = field(default_factory=dict)
 
-    def add(self, kind: TimingKind, ratio: float) -> None:
-        """A reading, against what chat alone would have taken."""
+    def add(self, kind: TimingKind, ratio: float, slow: float, doubt: float) -> None:
+        """Fold in a reading.
+
+        Args:
+            kind: what it measures.
+            ratio: the reading over its expectation, a logarithm.
+            slow: what slow ones are alone, a logarithm.
+            doubt: standard error of `slow`.
+        """
         ratios = self._ratios.get(kind)
         if ratios is None:
-            ratios = self._ratios[kind] = deque(maxlen=_MOST)
+            ratios = self._ratios[kind] = deque(maxlen=_MANY)
         ratios.append(ratio)
-        self._fresh += 1
+        self._alone[kind] = slow, doubt
 
-    def worst(self, target: float, now: float) -> tuple[TimingKind, float] | None:
-        """The kind that is slowest, and what its slow ones take, once there is enough to go by."""
-        worst = None
-        plain = False
-        enough = self._fresh >= ENOUGH and now - self.began_at >= _MIN_S
-        for kind, ratios in self._ratios.items():
-            if len(ratios) < _FEW:
-                continue
-            ratio = slow(ratios)
-            # One slow reading of six would be the quantile; most of them must be slow.
-            plain = plain or sorted(ratios)[len(ratios) // 3] > 1 + _PLAINLY * (target - 1)
-            if (len(ratios) >= ENOUGH or plain) and (worst is None or ratio > worst[1]):
-                worst = kind, ratio
-        if worst is None or not (enough or plain):
+    def judge(self, now: float) -> Judgement | None:
+        """What the readings say; None while they do not."""
+        worst: Judgement | None = None
+        if now - self.began_at < _LEAST_S:
             return None
-        self._fresh = 0
+        found = [self._judge(*each) for each in self._ratios.items() if len(each[1]) >= _FEW]
+        sure = [each for each in found if each is not None]
+        slow = [each for each in sure if each.verdict is Verdict.TOO_SLOW]
+        if slow or (sure and len(sure) == len(found)):
+            worst = max(slow or sure, key=lambda each: each.ratio)
         return worst
+
+    def _judge(self, kind: TimingKind, ratios: deque[float]) -> Judgement | None:
+        slow, slow_doubt = self._alone[kind]
+        inflation = upper(ratios) - slow
+        margin, doubt = inflation - log(self.target), hypot(error(ratios), slow_doubt)
+        count = len(ratios)
+        certain = _LIKELY if count >= _MANY else _CERTAIN
+        if margin > certain * doubt:
+            verdict = Verdict.TOO_SLOW
+        elif margin < -(_LIKELY if count >= _ENOUGH else _CERTAIN) * doubt:
+            verdict = Verdict.FAST
+        elif count >= _MANY:
+            verdict = Verdict.RIGHT
+        else:
+            return None
+        return Judgement(verdict, kind, exp(inflation))
