@@ -97,5 +97,5 @@ async def running_gateway(config: dict[str, Any]) -> AsyncIterator[RunningGatewa
                 finally:
                     tasks = server.front.tasks
                     for connection in tuple(server.front.connections):
-                        connection.transport.abort()  # so that each request finds its client gone
+                        connection.outgoing.abort()  # so that each request finds its client gone
                     await asyncio.gather(*tasks, return_exceptions=True)

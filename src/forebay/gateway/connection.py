@@ -23,39 +23,29 @@ the answer (RFC 9112 section 9.6).
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, cast
 
 from forebay.adapters.upstream.deadline import Deadline
 from forebay.gateway.look import too_large
+from forebay.gateway.outgoing import Outgoing
 from forebay.gateway.reader import RequestReader
-from forebay.gateway.refusal import Refused, shutting_down
+from forebay.gateway.refusal import Refused, answer_unread, shutting_down, tell_and_close
 from forebay.gateway.responder import Responder
 from forebay.gateway.turns import Incoming, Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from forebay.gateway.front import Front
     from forebay.gateway.message import Request
 
 # Clients that pool connections keep them for up to a minute or so; it is for them to close.
 _KEEP_ALIVE_S = 75.0
 _PATIENCE_S = 60.0
-# For a client that sends on although it has been refused.
-_LINGER_S = 5.0
 _CONTINUE = b"100-continue"
 # Read ahead of the request that is served. Beyond one of them nothing more is read, and that the
 # client leaves is seen by writing to it alone.
 _MOST_AHEAD = 16
 _MOST_AHEAD_BYTES = 64 * 1024
-# Above the one the client is waited for, below the other no more.
-_HIGH_WATER, _LOW_WATER = 64 * 1024, 16 * 1024
-# Closing then resets the connection.
-_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -65,12 +55,12 @@ class ClientConnection(asyncio.Protocol):
         front: serves the requests.
 
     Attributes:
-        transport: of the connection.
-        backlog: what to await before more is written; None while the client keeps up.
+        outgoing: sends to the client.
         stopping: no request may follow the one that is served.
     """
 
-    transport: asyncio.Transport
+    _transport: asyncio.Transport
+    outgoing: Outgoing
 
     def __init__(self, front: Front) -> None:
         self._front = front
@@ -80,8 +70,6 @@ class ClientConnection(asyncio.Protocol):
         self._incoming: Incoming | None = None
         self._turns = Turns(front.loop, self._on_served)
         self._reading = True
-        self._unsent: float = inf  # bytes, when that was looked at last
-        self.backlog: Backlog | None = None
         self.stopping = False
 
     @property
@@ -98,8 +86,8 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Expect a request."""
-        self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(_HIGH_WATER, _LOW_WATER)
+        self._transport = cast("asyncio.Transport", transport)
+        self.outgoing = Outgoing(self._transport)
         self.stopping = self._front.stopping
         self._front.connections.add(self)
         self._deadline.set(_PATIENCE_S)
@@ -128,7 +116,7 @@ class ClientConnection(asyncio.Protocol):
         """A client that sends no more has left, unless all of its answer is on its way."""
         if self._turns.answering:
             self._turns.leave()
-            self.transport.abort()
+            self.outgoing.abort()
         else:
             self._close()
 
@@ -140,21 +128,18 @@ class ClientConnection(asyncio.Protocol):
         self._stop_reading()
         self._incoming = None
         self._turns.leave()
-        if self.backlog is not None:
-            self.backlog.open()
+        self.outgoing.catch_up()
 
     def pause_writing(self) -> None:
         """Wait for the client, but not for ever."""
-        self.backlog = Backlog()
+        self.outgoing.fall_behind()
         if self.task is not None:
             self._deadline.set(self._front.stall_s)
 
     def resume_writing(self) -> None:
         """Go on."""
-        if self.backlog is not None:
-            self.backlog.open()
-            self.backlog = None
-        if self.task is not None and not self.transport.is_closing():
+        self.outgoing.catch_up()
+        if self.task is not None and not self.outgoing.is_closing:
             self._deadline.clear()
 
     # -- what the reader calls -------------------------------------------------------------------
@@ -214,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _wait_for_client(self) -> None:
         """A request is served from here on; only its client may be waited for too long."""
-        if self.backlog is None:
+        if self.outgoing.backlog is None:
             self._deadline.clear()
         else:  # an answer before this one has not been taken yet
             self._deadline.set(self._front.stall_s)
@@ -225,8 +210,8 @@ class ClientConnection(asyncio.Protocol):
         if turns.gone:
             return
         if turns.stalled:  # closing would wait for ever for the client to read what is left
-            self.transport.abort()
-        elif self.transport.is_closing() or self.stopping or not responder.complete:
+            self.outgoing.abort()
+        elif self.outgoing.is_closing or self.stopping or not responder.complete:
             self._close()
         else:
             turns.begin_next()
@@ -246,7 +231,7 @@ class ClientConnection(asyncio.Protocol):
     def _refuse_unread(self, incoming: Incoming, refused: Refused) -> None:
         incoming.unread = self._loop.create_future()
         # Without its traceback, which would hold on to this connection.
-        incoming.handler = partial(_answer_unread, refused.with_traceback(None), incoming.unread)
+        incoming.handler = partial(answer_unread, refused.with_traceback(None), incoming.unread)
         incoming.body.clear()
         self._line_up(incoming)
 
@@ -261,11 +246,11 @@ class ClientConnection(asyncio.Protocol):
             # beginning of an answer, though, it would be read as part of that.
             responder = self._turns.unanswered
             if responder is not None:
-                _tell(refused, responder)
+                tell_and_close(refused, responder)
             self._turns.leave()
             self._close()
-        elif not self.transport.is_closing():
-            _tell(refused, Responder(self, self._front.date))
+        elif not self.outgoing.is_closing:
+            tell_and_close(refused, Responder(self, self._front.date))
             self._close()
 
     # -- the end -----------------------------------------------------------------------------------
@@ -283,15 +268,8 @@ class ClientConnection(asyncio.Protocol):
         elif self._incoming is not None:
             self._refuse_unread(self._incoming, shutting_down())
 
-    def reset(self) -> None:
-        """Close so that the client sees that it did not get everything."""
-        if not self.transport.is_closing():
-            accepted = self.transport.get_extra_info("socket")
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-            self.transport.abort()
-
     def _on_deadline(self) -> None:
-        if self.transport.is_closing():
+        if self.outgoing.is_closing:
             self._flush()
         elif self.task is not None:
             self._turns.give_up()
@@ -305,17 +283,12 @@ class ClientConnection(asyncio.Protocol):
     def _close(self) -> None:
         """Close once everything is sent, or nothing more of it is taken."""
         self._stop_reading()
-        self.transport.close()
-        self._unsent = inf
+        self.outgoing.finish()
         self._flush()
 
     def _flush(self) -> None:
-        left = self.transport.get_write_buffer_size()
-        if 0 < left < self._unsent:
-            self._unsent = left
+        if not self.outgoing.is_flushed():
             self._deadline.set(_PATIENCE_S)
-        else:
-            self.transport.abort()
 
     def _stop_reading(self) -> None:
         if self._reader is not None:
@@ -325,7 +298,7 @@ class ClientConnection(asyncio.Protocol):
     def _expect_body(self, incoming: Incoming) -> None:
         if incoming.waits and incoming.unread is None:
             incoming.waits = False
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.outgoing.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._deadline.set(self._front.stall_s)
 
     def _pace_reading(self) -> None:
@@ -337,37 +310,6 @@ class ClientConnection(asyncio.Protocol):
         if reads is not self._reading:
             self._reading = reads
             if reads:
-                self.transport.resume_reading()
+                self._transport.resume_reading()
             else:
-                self.transport.pause_reading()
-
-
-class Backlog:
-    """What a client has not taken yet: awaited by who would write on."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def open(self) -> None:
-        """The client has taken it, or is gone."""
-        self._event.set()
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield from self._event.wait().__await__()
-
-
-def _tell(refused: Refused, responder: Responder) -> None:
-    responder.start(refused.status, refused.headers([(b"connection", b"close")]))
-    responder.write(refused.body)
-
-
-async def _answer_unread(
-    refused: Refused, unread: asyncio.Future[None], request: Request, responder: Responder
-) -> None:
-    """Refuse a request of which the body is not read; the end of the answer closes."""
-    del request
-    _tell(refused, responder)
-    await asyncio.wait([unread], timeout=_LINGER_S)
-    await responder.end()
+                self._transport.pause_reading()

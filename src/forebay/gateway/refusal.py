@@ -5,6 +5,7 @@ The body has the shape of OpenAI's errors, so that every OpenAI client can read 
 
 from __future__ import annotations
 
+import asyncio
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from forebay.core.model import Reason
 
 if TYPE_CHECKING:
     from forebay.errors import Rejected
-    from forebay.gateway.message import Headers, Responder
+    from forebay.gateway.message import Headers, Request, Responder
 
 _STATUS = {
     Reason.QUEUE_FULL: 429,
@@ -23,6 +24,8 @@ _STATUS = {
 }
 _BUSY = 503
 _TRY_AGAIN = frozenset({429, _BUSY})
+# For a client that sends on although it has been refused.
+_LINGER_S = 5.0
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -107,6 +110,22 @@ def internal_error() -> Refused:
 def shutting_down() -> Refused:
     """The answer to what is cut short because this process ends."""
     return Refused(503, "shutting down", code=Reason.SHUTTING_DOWN)
+
+
+def tell_and_close(refused: Refused, responder: Responder) -> None:
+    """Refuse, and announce the connection's end; nothing is waited for."""
+    responder.start(refused.status, refused.headers([(b"connection", b"close")]))
+    responder.write(refused.body)
+
+
+async def answer_unread(
+    refused: Refused, unread: asyncio.Future[None], request: Request, responder: Responder
+) -> None:
+    """Refuse a request of which the body is not read; the end of the answer closes."""
+    del request
+    tell_and_close(refused, responder)
+    await asyncio.wait([unread], timeout=_LINGER_S)
+    await responder.end()
 
 
 def _type(status: int) -> str:

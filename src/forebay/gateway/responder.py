@@ -42,7 +42,7 @@ class Responder:
         "_head_only",
         "_left",
         "_no_body",
-        "_transport",
+        "_outgoing",
         "complete",
         "event_stream",
         "keep_alive",
@@ -59,7 +59,7 @@ class Responder:
         keep_alive: bool = False,
     ) -> None:
         self._client = client
-        self._transport = client.transport
+        self._outgoing = client.outgoing
         self._date = date
         self._chunks = chunks
         self.keep_alive = keep_alive
@@ -112,15 +112,15 @@ class Responder:
             if piece:
                 piece = b"%b%x\r\n%b\r\n" % (self._head, len(piece), piece)
                 self._head = b""
-                self._transport.write(piece)
+                self._outgoing.write(piece)
         else:
             self._send(piece)
-        return self._client.backlog or ACCEPTED
+        return self._outgoing.backlog or ACCEPTED
 
     def end(self, piece: bytes = b"") -> Awaitable[None]:
         """Send the last piece, and the end; what an answer before this one left goes first."""
-        if self._client.backlog is not None:
-            return self._end_later(self._client.backlog, piece)
+        if self._outgoing.backlog is not None:
+            return self._end_later(self._outgoing.backlog, piece)
         self._end(piece)
         return ACCEPTED
 
@@ -130,7 +130,7 @@ class Responder:
         Otherwise nothing: behind an answer that is not complete the connection is closed.
         """
         if self._left is None and not (self._chunked or self._no_body):
-            self._client.reset()
+            self._outgoing.reset()
 
     def _last_lines(self, *, is_dated: bool, closes: bool) -> bytes:
         """The last lines of a head: the date, and how the body ends, and the connection."""
@@ -156,13 +156,13 @@ class Responder:
         if self._chunked:
             head, self._head = self._head, b""
             chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
-            self._transport.write(b"%b%b0\r\n\r\n" % (head, chunk))
+            self._outgoing.write(b"%b%b0\r\n\r\n" % (head, chunk))
         else:
             self._send(piece)
         if self._no_body or not self._left:
             self.complete = True
             if not self.keep_alive or self._client.stopping:
-                self._transport.close()
+                self._outgoing.finish()
         # Else it is less than was told: not complete, so the connection is closed.
 
     def _send(self, piece: bytes) -> None:
@@ -178,11 +178,11 @@ class Responder:
         if head:
             self._head = b""
             if len(piece) > _SMALL_BYTES:
-                self._transport.write(head)
+                self._outgoing.write(head)
             else:
                 piece = head + piece
         if piece:
-            self._transport.write(piece)
+            self._outgoing.write(piece)
 
 
 class Date:

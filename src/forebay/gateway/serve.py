@@ -159,7 +159,7 @@ class Server:
             connection.break_off()
         await _first_of(front.empty(), within_s=_LAST_WORDS_S)
         for connection in tuple(front.connections):
-            connection.transport.abort()
+            connection.outgoing.abort()
 
 
 async def _first_of(*waits: Coroutine[None, None, object], within_s: float) -> None:
