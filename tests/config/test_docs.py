@@ -23,8 +23,12 @@ def defaults(properties: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         if "$ref" in setting:
             inner = DEFS[setting["$ref"].rpartition("/")[2]]["properties"]
             found |= defaults(inner, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = setting.get("default")
+            continue
+        found[f"{prefix}{name}"] = setting.get("default")
+        for option in setting.get("anyOf", ()):  # a section that may be left out
+            if "$ref" in option:
+                inner = DEFS[option["$ref"].rpartition("/")[2]]["properties"]
+                found |= defaults(inner, f"{prefix}{name}.")
     return found
 
 

@@ -66,6 +66,7 @@ def test_the_defaults_are_those_that_are_promised() -> None:
         "forebay": {
             "limit": {"law": "fixed"},
             "max_overtakes": 8,
+            "protection": None,
             "queue": {"max_requests": 1024, "max_bytes": 268435456},
             "timeouts": {
                 "connect_s": 5.0,

@@ -14,6 +14,7 @@ from rich.table import Table
 from forebay.config import InvalidConfig, Plan, PlannedEndpoint, load
 from forebay.config.editor import json_schema
 from forebay.config.probe import Probe, probe
+from forebay.config.settings import Protection
 from forebay.errors import ConfigError
 
 _PIPE_WIDTH = 200
@@ -66,6 +67,7 @@ def _print_errors(error: ConfigError) -> None:
 
 
 def _as_json(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> dict[str, Any]:
+    protection = plan.config.forebay.protection
     result: dict[str, Any] = {
         "ok": ok,
         "config": plan.file,
@@ -82,6 +84,7 @@ def _as_json(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> dict[str, A
             for planned in plan.endpoints
         },
         "groups": {name: asdict(group) for name, group in plan.groups.items()},
+        "protection": None if protection is None else protection.model_dump(),
         "models": {name: asdict(model) for name, model in plan.models.items()},
     }
     if probes is not None:
@@ -95,6 +98,7 @@ def _print(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> None:
         console = Console(width=_PIPE_WIDTH)  # nothing is cut or folded in a pipe
     console.print(_endpoints_table(plan, probes))
     console.print(_groups_table(plan))
+    console.print(_protection(plan.config.forebay.protection), highlight=False)
     for warning in plan.warnings:
         console.print(
             f"[yellow]warning:[/] {escape(str(warning))}", soft_wrap=True, highlight=False
@@ -141,6 +145,21 @@ def _groups_table(plan: Plan) -> Table:
         cells = [group.name, budget, group.reserved, group.floors, ", ".join(group.endpoints)]
         table.add_row(*(escape(str(cell)) for cell in cells))
     return table
+
+
+def _protection(section: Protection | None) -> str:
+    """How chat is protected, in words."""
+    if section is None:
+        return (
+            'Protection of chat by its own times: off ("forebay": {"protection": {}} turns it on)'
+        )
+    goals = [f"{section.target:g} × its times without best-effort work"]
+    if section.first_token_s is not None:
+        goals.append(f"first token {section.first_token_s:g} s")
+    if section.output_token_s is not None:
+        goals.append(f"each further token {section.output_token_s:g} s")
+    least = f"at least {section.min_duty:.0%} of the best-effort floors go on"
+    return f"Protection of chat by its own times: {', '.join(goals)}; {least}"
 
 
 def _table(title: str, columns: Iterable[str]) -> Table:

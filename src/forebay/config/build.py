@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from forebay.core.breaker import BreakerSettings
 from forebay.core.build import build
+from forebay.core.protection import ProtectionSettings
 from forebay.core.queue import QueueBounds
 
 if TYPE_CHECKING:
     from forebay.config.plan import Plan, PlannedEndpoint
+    from forebay.config.settings import Protection
     from forebay.core.admission import Admission, Observer
     from forebay.core.breaker import Rng
 
@@ -35,8 +37,13 @@ def admission_of(plan: Plan, rng: Rng, observer: Observer) -> Admission:
         ),
         bounds=QueueBounds(own.queue.max_requests, own.queue.max_bytes),
         max_overtakes=own.max_overtakes,
+        protection=_protection(own.protection),
         observer=observer,
     )
+
+
+def _protection(section: Protection | None) -> ProtectionSettings | None:
+    return None if section is None else ProtectionSettings(**section.model_dump())
 
 
 def serving(plan: Plan) -> list[PlannedEndpoint]:

@@ -8,7 +8,9 @@ from forebay.config.fields import (
     Count,
     Flag,
     LogLevel,
+    Multiple,
     Natural,
+    Part,
     Seconds,
     SecondsOrOff,
     Secret,
@@ -62,6 +64,20 @@ class BreakerSettings(Section):
     outage begins with the first pause again."""
 
 
+class Protection(Section):
+    """How far best-effort work may slow chat down that runs on the same GPU."""
+
+    target: Multiple = 1.25
+    """Chat's first token and each further one may take so many times as long as without it."""
+    first_token_s: Seconds | None = None
+    """Seconds that the first token may take, in place of `target`."""
+    output_token_s: Seconds | None = None
+    """Seconds that each further token may take, in place of `target`."""
+    min_duty: Part = 0.2
+    """The part of the best-effort floors that goes on however slow chat is; 1: the floors always
+    hold, and nothing pauses to measure chat alone."""
+
+
 class ApiKey(Section):
     """A key that callers of the gateway present."""
 
@@ -82,6 +98,8 @@ class ForebaySettings(Section):
     """The limit law: its name, or an object with `law` and the settings of that law."""
     max_overtakes: Natural = 8
     """How many others may start before a model that waits with nothing running is next."""
+    protection: Protection | None = None
+    """Hold best-effort work back by chat's own times; {} for the usual target, null: do not."""
     queue: QueueSettings = QueueSettings()
     timeouts: TimeoutSettings = TimeoutSettings()
     breaker: BreakerSettings = BreakerSettings()

@@ -28,7 +28,7 @@ def status(plan: Plan, admission: Admission, scrapers: Mapping[str, Scraper], no
     states = admission.states
     return {
         "groups": {
-            name: _group(group, [states[e] for e in group.endpoints if e in states])
+            name: _group(group, [states[e] for e in group.endpoints if e in states], now)
             for name, group in plan.groups.items()
         },
         "endpoints": {id_: _endpoint(state, scrapers[id_], now) for id_, state in states.items()},
@@ -42,7 +42,7 @@ def status(plan: Plan, admission: Admission, scrapers: Mapping[str, Scraper], no
     }
 
 
-def _group(group: PlannedGroup, states: list[EndpointState]) -> Json:
+def _group(group: PlannedGroup, states: list[EndpointState], now: float) -> Json:
     queues = {
         member.queue: None for state in states for member in state.members if len(member.queue)
     }
@@ -59,6 +59,21 @@ def _group(group: PlannedGroup, states: list[EndpointState]) -> Json:
             state.endpoint.id: {m.service_class: m.inflight for m in state.members}
             for state in states
         },
+        "protection": _protection(states, now),
+    }
+
+
+def _protection(states: list[EndpointState], now: float) -> Json | None:
+    """What chat's guard does; None where nothing guards it."""
+    guard = next((state.native.room.guard for state in states), None)
+    if guard is None:
+        return None
+    return {
+        "state": guard.state(now),
+        "share": round(guard.share, 3),
+        "ratio": None if guard.ratio is None else round(guard.ratio, 3),
+        "target": guard.settings.target,
+        "reason": guard.reason,
     }
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from forebay.config.plan import Plan, PlannedEndpoint
     from forebay.core.breaker import Change
     from forebay.core.model import Decision, Endpoint, ServiceClass
+    from forebay.core.protection import Guard
 
 _log = logging.getLogger(__name__)
 
@@ -139,3 +140,7 @@ class _Both(Observer):
     def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
         for observer in self._observers:
             observer.breaker_changed(endpoint, change, now)
+
+    def share_changed(self, guard: Guard, now: float) -> None:
+        for observer in self._observers:
+            observer.share_changed(guard, now)

@@ -81,6 +81,17 @@ class LimitMove:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareMove:
+    """Protection moved the share of best-effort work on a GPU."""
+
+    at: float
+    group: str
+    share: float
+    ratio: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One endpoint at one instant.
 
@@ -113,6 +124,7 @@ class Record:
         seconds: how long it lasted.
         requests: in the order in which they asked.
         limits: every move of every limit.
+        shares: every move of every share of best-effort work.
         samples: one a second and endpoint.
         peak_inflight: the most slots that each GPU group ever had taken (an endpoint's id, where
             the group has no budget).
@@ -124,6 +136,7 @@ class Record:
     seconds: float = 0.0
     requests: list[Request] = field(default_factory=list)
     limits: list[LimitMove] = field(default_factory=list)
+    shares: list[ShareMove] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     peak_inflight: dict[str, int] = field(default_factory=dict)
     preemptions: dict[str, int] = field(default_factory=dict)

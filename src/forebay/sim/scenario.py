@@ -17,6 +17,7 @@ from forebay.sim.simulation import Simulation
 
 if TYPE_CHECKING:
     from forebay.core.limits.protocol import Limit
+    from forebay.core.protection import ProtectionSettings
     from forebay.sim.loads import Load
     from forebay.sim.record import Record
     from forebay.sim.server import ServerSpec
@@ -55,10 +56,11 @@ class Scenario:
         law: makes the limit of an endpoint; any `core.limits.protocol.Limit`.
         budgets: slots by GPU group; a group without one binds nobody.
         bounds: of every queue.
+        protection: of chat from best-effort work on its GPU; None: there is none.
         scrape: how engines' metrics are read; None: they have none.
         changes: what happens when, seconds.
-        admission: makes the admission instead of `law`, `budgets` and `bounds`, e.g. from a
-            configuration: ``partial(admission_of, plan)``.
+        admission: makes the admission instead of `law`, `budgets`, `bounds` and `protection`, e.g.
+            from a configuration: ``partial(admission_of, plan)``.
     """
 
     servers: Mapping[Endpoint, ServerSpec]
@@ -66,6 +68,7 @@ class Scenario:
     law: Callable[[Endpoint], Limit] = fixed_limit
     budgets: Mapping[str, int] = field(default_factory=dict)
     bounds: QueueBounds = field(default_factory=QueueBounds)
+    protection: ProtectionSettings | None = None
     scrape: Scrape | None = None
     changes: Sequence[tuple[float, Change]] = ()
     admission: AdmissionMaker | None = None
@@ -92,6 +95,7 @@ class Scenario:
             law=self.law,
             rng=rng,
             bounds=self.bounds,
+            protection=self.protection,
             observer=observer,
         )
 

@@ -10,7 +10,7 @@ from forebay.sim.call import Call
 from forebay.sim.door import Door
 from forebay.sim.driver import VirtualLimiter
 from forebay.sim.gpu import Gpu
-from forebay.sim.record import LimitMove, Record, Request, Sample
+from forebay.sim.record import LimitMove, Record, Request, Sample, ShareMove
 from forebay.sim.world import World
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from forebay.core.admission import Grant
     from forebay.core.member import Member
     from forebay.core.model import Decision, Endpoint, ServiceClass, Signal
+    from forebay.core.protection import Guard
     from forebay.sim.call import Done
     from forebay.sim.loads import Load
     from forebay.sim.scenario import AdmissionMaker, Scrape
@@ -35,6 +36,10 @@ class _Scribe(Observer):
 
     def limit_changed(self, endpoint: Endpoint, decision: Decision, now: float) -> None:
         self._record.limits.append(LimitMove(now, endpoint.id, decision.limit, decision.reason))
+
+    def share_changed(self, guard: Guard, now: float) -> None:
+        move = ShareMove(now, guard.group, guard.share, guard.ratio, guard.reason)
+        self._record.shares.append(move)
 
 
 class Simulation:

@@ -11,6 +11,7 @@ from forebay.core.admission import Observer
 if TYPE_CHECKING:
     from forebay.core.breaker import Change
     from forebay.core.model import Decision, Endpoint
+    from forebay.core.protection import Guard
 
 _log = logging.getLogger("forebay")
 
@@ -46,3 +47,8 @@ class LogObserver(Observer):
             change.after,
             change.reason,
         )
+
+    def share_changed(self, guard: Guard, now: float) -> None:
+        """What chat bears moves seldom, and says something of the deployment."""
+        del now
+        _log.info("protection gpu_group=%s share=%.2f %s", guard.group, guard.share, guard.reason)

@@ -149,6 +149,7 @@ class _State(Collector):
             for name in _STATES:
                 state.add_metric([*labels, name], float(current is name))
         yield from (inflight, limit, state, self._queued(), self._budgets())
+        yield from self._protection()
 
     def _queued(self) -> Metric:
         queued = GaugeMetricFamily(
@@ -157,6 +158,24 @@ class _State(Collector):
         for (model, service_class), queue in self._admission.queues.items():
             queued.add_metric([model, service_class], len(queue))
         return queued
+
+    def _protection(self) -> tuple[Metric, Metric]:
+        ratio = GaugeMetricFamily(
+            "forebay_protection_ratio",
+            "Chat's times over what they are without best-effort work, as judged last",
+            labels=["gpu_group"],
+        )
+        share = GaugeMetricFamily(
+            "forebay_best_effort_share",
+            "Best-effort slots that chat bears; below 1 a part of the time",
+            labels=["gpu_group"],
+        )
+        guards = {room.guard: None for room in self._admission.rooms.values() if room.guard}
+        for guard in guards:
+            share.add_metric([guard.group], guard.share)
+            if guard.ratio is not None:
+                ratio.add_metric([guard.group], guard.ratio)
+        return ratio, share
 
     def _budgets(self) -> Metric:
         budget = GaugeMetricFamily("forebay_budget", "Joint budget of a GPU", labels=["gpu_group"])

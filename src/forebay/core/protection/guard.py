@@ -96,6 +96,14 @@ class Guard:
         """Best-effort slots that chat bears while it is active; below 1 a part of the time."""
         return self._share.value
 
+    def state(self, now: float) -> str:
+        """What goes on, in a word: idle, protecting, paused (the share is below 1) or measuring."""
+        if self.measuring:
+            return "measuring"
+        if not self._active(now):
+            return "idle"
+        return "paused" if not self.bulk and self.holds(now) else "protecting"
+
     @property
     def measuring(self) -> bool:
         """Whether best-effort work pauses, so that chat is measured alone."""
@@ -243,8 +251,7 @@ class Guard:
             self._begin_window(now)
         if not 1 / _NOTABLE < moved < _NOTABLE:
             cuts = self._share.cuts
-            if moved > 1:
-                self._share.absolve()
+            self._share.forget(absolve=moved > 1)
             blame = "best-effort work is not the cause: " if moved > 1 and cuts else ""
             self.reason = f"measured: {blame}chat alone takes {moved:.2f} × what it did"
             self._begin_window(now)

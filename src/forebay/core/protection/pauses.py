@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
-# Readings that a pause is for, and those of the first one.
-_READINGS, _FIRST_READINGS = 16, 16
-# It gives up after this. What it costs stays under these parts of the time: while chat alone is
-# not known, and afterwards.
+# Readings that a pause is for; those from which chat is known, and known well.
+_READINGS, _KNOWN, _KNOWN_WELL = 16, 16, 160
+# A pause gives up after this; the first ones later. What they cost stays under these parts of the
+# time: before chat is known, until it is known well, and afterwards.
 _LONGEST_S, _FIRST_LONGEST_S = 10.0, 30.0
-_FIRST_PART, _PART = 0.5, 0.05
-# Chat is measured again after this.
+_FIRST_PART, _EARLY_PART, _PART = 0.5, 0.15, 0.05
+# Chat that is known well is measured again after this.
 _STALE_S = 30.0
 
 
@@ -21,16 +21,20 @@ class Pauses:
 
     Args:
         allowed: there may be any.
-        known: chat has been measured alone.
         began_at: the present one, seconds; None if there is none.
     """
 
     allowed: bool
-    known: bool = False
     began_at: float | None = None
-    _readings: int = field(default=0, init=False)
+    _total: int = field(default=0, init=False)
+    _until: int = field(default=_KNOWN, init=False)  # the present one is for so many in total
     _measured_at: float = field(default=-inf, init=False)
     _next_at: float = field(default=-inf, init=False)
+
+    @property
+    def known(self) -> bool:
+        """Whether chat has been measured alone."""
+        return self._total >= _KNOWN
 
     @property
     def ends_at(self) -> float:
@@ -45,23 +49,24 @@ class Pauses:
             now: seconds.
             doubtful: what is known of chat alone may be out of date.
         """
-        due = doubtful or now - self._measured_at >= _STALE_S
+        early = self._total < _KNOWN_WELL
+        due = doubtful or early or now - self._measured_at >= _STALE_S
         if self.allowed and due and self.began_at is None and now >= self._next_at:
             self.began_at = now
-            if self.known:
-                self._readings = 0
+            self._until = self._total + _READINGS if self.known else _KNOWN
 
     def measured(self, now: float) -> None:
         """Note a reading of chat alone, whether or not in a pause."""
-        self._readings += 1
+        self._total += 1
         self._measured_at = now
-        if self._readings >= (_READINGS if self.known else _FIRST_READINGS):
-            self.known = True
+        if self._total >= self._until:
             self.end(now)
 
     def end(self, now: float) -> None:
         """End the present one."""
         if self.began_at is not None:
+            part = _FIRST_PART
+            if self.known:
+                part = _EARLY_PART if self._total < _KNOWN_WELL else _PART
             took_s = now - self.began_at
-            part = _PART if self.known else _FIRST_PART
             self.began_at, self._next_at = None, now + took_s * (1 / part - 1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf
+from math import inf, log
 
 from forebay.core.protection.window import Verdict
 
@@ -28,10 +28,12 @@ _SAME_LEVEL = 0.75
 _UNDER_BAR = 0.95
 # A step smaller than this is not worth the noise.
 _LEAST_STEP = 1.04
-# The part of chat's readings that may be slow because of what its idle time let in, and how much
-# less one of them lets in.
-_SLOW_PART, _LESS, _LEAST = 1 / 40, 0.7, 0.4
-_MORE = _LESS ** -(_SLOW_PART / (1 - _SLOW_PART))
+# Values of about one level, so many times apart, are taken together; weight of what is new.
+_LEVEL, _GAIN = 1.25, 0.4
+# One in so many of chat's readings may be slow because of what its idle time let in. How much less
+# that lets in, at most and at least, and how much more every other reading does.
+_READINGS_PER_SLOW, _MOST_OWED = 20.0, 200.0
+_LEAST, _LESS, _MORE = 0.5, 0.8, 1.04
 _ALL = 1e6
 
 
@@ -58,9 +60,9 @@ class Share:
     least: float
     value: float
     cuts: int = field(default=0, init=False)
-    _good: float | None = None
+    _seen: dict[int, float] = field(default_factory=dict)  # by level: how slow, a logarithm
     _before: float = 0.0  # the value before `cuts`
-    _bar: float = inf  # a level that was too much
+    _bar: float = inf  # a value that was too much
     _barred_until: float = -inf
     _barred_s: float = 0.0
 
@@ -73,19 +75,29 @@ class Share:
             now: seconds.
             used: best-effort work wanted more than the share gave.
         """
-        if verdict is Verdict.TOO_SLOW:
+        level, seen = _level(self.value), log(ratio)
+        if level in self._seen:
+            seen = self._seen[level] + _GAIN * (seen - self._seen[level])
+        if used or verdict is Verdict.TOO_SLOW:
+            self._seen[level] = seen
+        slow = seen > log(self.target)
+        if verdict is Verdict.TOO_SLOW and slow:
             return self._cut(ratio, now)
         self.cuts = 0
-        if not used:
-            return Move.HELD
-        self._good = self.value
-        return self._grow(ratio, now) if verdict is Verdict.FAST else Move.HELD
+        return (
+            self._grow(ratio, now) if verdict is Verdict.FAST and used and not slow else Move.HELD
+        )
 
-    def absolve(self) -> None:
-        """Take the last cuts back: best-effort work was not the cause."""
-        if self.cuts:
+    def forget(self, *, absolve: bool) -> None:
+        """Chat alone has another speed: what was seen says nothing any more.
+
+        Args:
+            absolve: take the last cuts back; it was not best-effort work that slowed chat down.
+        """
+        if absolve and self.cuts:
             self.value = max(self.value, self._before)
-            self._bar, self.cuts = inf, 0
+        self._bar, self.cuts = inf, 0
+        self._seen.clear()
 
     def _cut(self, ratio: float, now: float) -> Move:
         if not self.cuts:
@@ -94,12 +106,15 @@ class Share:
         if self.value <= self.least:
             return Move.HELD
         self._bar_here(now)
-        if self._good is not None and self._good < self.value:
-            cut = self._good
+        allowed = log(self.target)
+        good = [level for level, seen in self._seen.items() if seen <= allowed]
+        good = [level for level in good if level < _level(self.value)]
+        if good:
+            cut = _LEVEL ** max(good)
         else:
             part = (self.target - 1) / max(ratio - 1, self.target - 1)
             cut = self.value * min(max(part, _DEEPEST_CUT), _LEAST_CUT)
-        self.value, self._good = max(self.least, cut), None
+        self.value = max(self.least, cut)
         return Move.CUT
 
     def _grow(self, ratio: float, now: float) -> Move:
@@ -119,6 +134,10 @@ class Share:
         self._bar, self._barred_s, self._barred_until = self.value, seconds, now + seconds
 
 
+def _level(value: float) -> int:
+    return round(log(value, _LEVEL))
+
+
 @dataclass(slots=True)
 class IdleShare:
     """Best-effort slots while chat is idle.
@@ -128,7 +147,8 @@ class IdleShare:
     """
 
     value: float = _ALL
-    most: float = 0.0  # twice what was in flight when chat was slow; 0 before
+    _owed: float = 0.0  # readings that make up for slow ones
+    _most: float = 0.0  # twice what was in flight when chat was slow; 0 before
 
     def read(self, met: int, excess: float) -> None:
         """Fold in one reading of chat.
@@ -139,7 +159,10 @@ class IdleShare:
             excess: over the expectation, as a part of what is allowed; above 1 it was too slow.
         """
         if met and excess > 1:
-            self.most = max(self.most, 2.0 * met)
-            self.value = max(1.0, min(self.value, met) * max(_LEAST, _LESS / excess))
-        elif self.most:
-            self.value = min(self.value * _MORE, self.most)
+            self._owed = min(self._owed + _READINGS_PER_SLOW, _MOST_OWED)
+            self._most = max(self._most, 2.0 * met)
+            self.value = max(1.0, min(self.value, met * max(_LEAST, _LESS / excess)))
+        elif self._owed > 0:
+            self._owed -= 1
+        elif self._most:
+            self.value = min(self.value * _MORE, self._most)

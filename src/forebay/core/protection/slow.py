@@ -14,7 +14,7 @@ _PART = 3
 # Of readings that scatter normally, the mean of the upper third has this many times the variance
 # of the mean of all.
 _VARIANCE = 1.9
-_MOST_ALIKE = 0.8
+_MOST_ALIKE = 0.9
 
 
 def upper(values: Collection[float]) -> float:

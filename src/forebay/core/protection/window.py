@@ -13,11 +13,13 @@ from forebay.core.protection.slow import error, upper
 if TYPE_CHECKING:
     from forebay.core.model import TimingKind
 
-# Readings after which a judgement may be certain, likely, and has to be.
-_FEW, _ENOUGH, _MANY = 16, 32, 96
+# Readings after which there may be a judgement, and there has to be one. In between it is looked
+# for whenever their number has doubled: who looks all the time finds what chance brings.
+_FEW, _MANY = 16, 256
 _LEAST_S = 3.0
-# How many standard errors from the target these are.
+# How many standard errors from the target are certain (more, of few readings), and likely.
 _CERTAIN, _LIKELY = 2.5, 1.0
+_FEW_DOUBTS = 8
 
 
 class Verdict(StrEnum):
@@ -56,6 +58,7 @@ class Window:
 
     began_at: float
     target: float
+    _due: bool = False
     _ratios: dict[TimingKind, deque[float]] = field(default_factory=dict)
     _alone: dict[TimingKind, tuple[float, float]] = field(default_factory=dict)
 
@@ -73,28 +76,31 @@ class Window:
             ratios = self._ratios[kind] = deque(maxlen=_MANY)
         ratios.append(ratio)
         self._alone[kind] = slow, doubt
+        count = len(ratios)
+        if count >= _FEW and (count & (count - 1) == 0 or count == _MANY):
+            self._due = True
 
     def judge(self, now: float) -> Judgement | None:
         """What the readings say; None while they do not."""
-        worst: Judgement | None = None
-        if now - self.began_at < _LEAST_S:
+        if now - self.began_at < _LEAST_S or not self._due:
             return None
+        self._due = False
         found = [self._judge(*each) for each in self._ratios.items() if len(each[1]) >= _FEW]
         sure = [each for each in found if each is not None]
         slow = [each for each in sure if each.verdict is Verdict.TOO_SLOW]
         if slow or (sure and len(sure) == len(found)):
-            worst = max(slow or sure, key=lambda each: each.ratio)
-        return worst
+            return max(slow or sure, key=lambda each: each.ratio)
+        return None
 
     def _judge(self, kind: TimingKind, ratios: deque[float]) -> Judgement | None:
         slow, slow_doubt = self._alone[kind]
         inflation = upper(ratios) - slow
         margin, doubt = inflation - log(self.target), hypot(error(ratios), slow_doubt)
         count = len(ratios)
-        certain = _LIKELY if count >= _MANY else _CERTAIN
-        if margin > certain * doubt:
+        certain = _CERTAIN * (1 + _FEW_DOUBTS / count)
+        if margin > (certain if count < _MANY else _LIKELY) * doubt:
             verdict = Verdict.TOO_SLOW
-        elif margin < -(_LIKELY if count >= _ENOUGH else _CERTAIN) * doubt:
+        elif count >= 2 * _FEW and margin < -(certain if count < 4 * _FEW else _LIKELY) * doubt:
             verdict = Verdict.FAST
         elif count >= _MANY:
             verdict = Verdict.RIGHT
