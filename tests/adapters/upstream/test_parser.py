@@ -70,3 +70,22 @@ def test_unread_memory_is_counted(pieces, taken):
         assert parser.take() == piece
     assert (parser.unread_cost == 0) is (not parser.pieces)
     assert parser.unread_cost <= cost_of_all
+
+
+BODY = bytes(range(256)) * 4
+LONG = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+
+
+@given(st.sets(st.integers(1, len(LONG) - 1)), st.binary(max_size=3))
+def test_a_body_of_a_told_length_is_what_was_told_wherever_it_is_cut(cuts, junk):
+    pieces = [LONG[i:j] for i, j in pairwise([0, *sorted(cuts), None])]
+    pieces[-1] += junk
+    parser = parser_fed_with(*pieces)
+    assert b"".join(parser.pieces) == BODY
+    assert parser.phase is DONE
+    assert parser.keep_alive or junk
+    if parser.keep_alive:  # the next response is read by the same parser
+        parser.end()
+        parser.begin(head_only=False)
+        parser.feed(RESPONSE)
+        assert (parser.phase, b"".join(parser.pieces)) == (DONE, b"".join(CHUNKS))

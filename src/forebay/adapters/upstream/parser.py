@@ -47,6 +47,7 @@ class ResponseParser:
     __slots__ = (
         "_ends_at_eof",
         "_head_only",
+        "_left",
         "_llhttp",
         "_max_head_bytes",
         "_overhead_bytes",
@@ -79,6 +80,7 @@ class ResponseParser:
         self.unread_cost = 0
         self._head_only = False
         self._ends_at_eof: bool = False
+        self._left: int | None = None  # of a body whose length was told
         self._overhead_bytes: int = 0  # in a row, without content
 
     def begin(self, *, head_only: bool) -> None:
@@ -98,6 +100,9 @@ class ResponseParser:
 
     def feed(self, data: bytes) -> None:
         """Parse what came; `phase` and `pieces` tell what that was."""
+        if self.phase is BODY and self._left is not None:
+            self._count(data, self._left)
+            return
         if self._llhttp is None or (self.phase is not BODY and self.phase is not HEAD):
             self._break("bytes that no request had asked for")
             return
@@ -109,6 +114,15 @@ class ResponseParser:
             self._break(f"not HTTP/1.1: {error}")
         if self._overhead_bytes > self._max_head_bytes:
             self._break(f"more than {self._max_head_bytes} bytes of head or framing in a row")
+
+    def _count(self, data: bytes, left: int) -> None:
+        """Take more of a body whose length was told: that needs no parsing, hence no copy."""
+        self._llhttp = None  # it would wait for what it is not given
+        self.on_body(data if len(data) <= left else data[:left])
+        if len(data) >= left:
+            self.on_message_complete()
+        if len(data) > left:
+            self._break("bytes that no request had asked for")
 
     def feed_eof(self) -> None:
         """No more will come: the end of a body that has no other, else a cut."""
@@ -172,6 +186,8 @@ class ResponseParser:
             self.pieces.append(body)
             self.unread_cost += len(body) + _PIECE_COST
             self._overhead_bytes = 0
+            if self._left is not None:
+                self._left -= len(body)
         else:
             self._break("a body where none can be")
 
@@ -191,10 +207,12 @@ class ResponseParser:
             name = field[0].lower()
             if name == b"content-length":
                 self._ends_at_eof = False
+                self._left = int(field[1])
             elif name == b"transfer-encoding":
                 codings.append(field[1].strip().lower())
         if codings:
             self._ends_at_eof = False
+            self._left = None
             if codings != [b"chunked"]:
                 self._break(f"transfer-encoding {b', '.join(codings)!r} that was not asked for")
             if version == "1.0":
