@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -280,4 +281,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end with it
     main()
