@@ -36,7 +36,7 @@ _OK, _CONGESTION = Outcome.OK, Outcome.CONGESTION
 _FIRST_TOKEN = TimingKind.FIRST_TOKEN
 # An error's body is read up to here to understand it, before it is passed on.
 _ERROR_BYTES = 256 * 1024
-# A stream whose first event is longer is relayed without looking at it further.
+# What is longer is no error: a stream's first event, or the beginning of a body.
 _HELD_BYTES = 64 * 1024
 
 
@@ -158,7 +158,7 @@ class Exchange:
         first = await response.read(self._first_byte_s())
         if not first.startswith(b"{") and tap.is_html(first):
             raise self._html(response.status)
-        outcome = tap.error_alone(first[:_HELD_BYTES])
+        outcome = tap.error_alone(first) if len(first) <= _HELD_BYTES else None
         if outcome is not None:
             raise failure.error_in_success(self.target, first, outcome)
         if call.responder.started:  # by a keep-alive comment: a stream was asked for

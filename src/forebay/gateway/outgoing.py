@@ -25,10 +25,11 @@ class Outgoing:
 
     Attributes:
         backlog: what to await before more is written; None while the client keeps up.
-        write: hands bytes to the transport, which keeps what cannot be sent yet.
+        write: hands bytes to the transport, which keeps what cannot be sent yet; likewise
+            `writelines`.
     """
 
-    __slots__ = ("_transport", "_unsent", "backlog", "write")
+    __slots__ = ("_transport", "_unsent", "backlog", "write", "writelines")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         transport.set_write_buffer_limits(_HIGH_WATER, _LOW_WATER)
@@ -36,6 +37,7 @@ class Outgoing:
         self._unsent: float = inf  # bytes, when that was looked at last
         self.backlog: Backlog | None = None
         self.write = transport.write
+        self.writelines = transport.writelines
 
     @property
     def is_closing(self) -> bool:

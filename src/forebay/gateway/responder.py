@@ -178,9 +178,9 @@ class Responder:
         if head:
             self._head = b""
             if len(piece) > _SMALL_BYTES:
-                self._outgoing.write(head)
-            else:
-                piece = head + piece
+                self._outgoing.writelines((head, piece))
+                return
+            piece = head + piece
         if piece:
             self._outgoing.write(piece)
 
