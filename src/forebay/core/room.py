@@ -160,6 +160,10 @@ class Room:
     def refresh(self, member: Member) -> None:
         """Bring the accounts up to date after `member`'s in-flight, queue or endpoint changed."""
         inflight = member.inflight
+        if inflight >= member.floor and not (  # nothing waits, nothing lacks: mostly
+            member.gap or member.queue.head or self.hungry or self._starving
+        ):
+            return
         usable = member.state.usable
         waits = usable and member.queue.head is not None
         lacks = member.floor - inflight if inflight < member.floor else 0

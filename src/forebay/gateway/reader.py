@@ -96,9 +96,8 @@ class RequestReader:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect headers; those behind a body are trailers, and do not matter."""
-        if self.in_head:
-            self._headers.append((name.lower(), value))
+        """Collect headers; those behind a body are trailers, and nobody looks at them."""
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Tell of the request, unless it begins with an offer, which is passed over first."""
@@ -111,8 +110,9 @@ class RequestReader:
             target = _origin_form(target)
         path, _, query = target.partition(b"?")
         is_http_1_1 = parser.get_http_version() == "1.1"
+        headers, self._headers = self._headers, []
         receiver.on_head(
-            Request(parser.get_method(), path, query, self._headers, b""),
+            Request(parser.get_method(), path, query, headers, b""),
             is_http_1_1=is_http_1_1,
             keep_alive=is_http_1_1 and parser.should_keep_alive(),
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 64 * 1024
 _NO_CONTENT, _NOT_MODIFIED = 204, 304
 _NO_BODY = frozenset({_NO_CONTENT, _NOT_MODIFIED})
+_END = (b"", b"")  # of a head, in lines
 
 
 class Responder:
@@ -83,23 +84,19 @@ class Responder:
         # A start that failed may have come before.
         self._no_body = self._head_only or status in _NO_BODY
         self._chunked = False
-        self._left = None
-        parts = [_STATUS_LINES.get(status) or _status_line(status)]
-        is_dated = closes = False
-        for name, value in headers:
-            if name == b"content-length":
-                self._left = int(value)
-            elif name == b"connection":
-                closes = closes or b"close" in value.lower()
-            elif name == b"date":
-                is_dated = True
-            parts += (name, b": ", value, b"\r\n")
-        last = self._last_lines(is_dated=is_dated, closes=closes)
-        parts.append(last)
-        head = b"".join(parts)
-        # One look at the whole is cheaper than one at every part.
-        lines = 1 + len(headers) + last.count(b"\n")
-        if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
+        fields = dict(headers)
+        length = fields.get(b"content-length")
+        self._left = None if length is None else int(length)
+        lines = [_STATUS_LINES.get(status) or _status_line(status)]
+        lines += [b": ".join(pair) for pair in headers]
+        if b"date" not in fields:  # RFC 9110 section 6.6.1
+            lines.append(self._date.line())
+        self._frame(fields, lines)
+        lines += _END
+        head = b"\r\n".join(lines)
+        # One look at the whole is cheaper than one at every line.
+        breaks = len(lines) - 1
+        if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
             raise ValueError("line break or NUL in a header of the answer")
         self._head = head
         self.started = True
@@ -132,19 +129,18 @@ class Responder:
         if self._left is None and not (self._chunked or self._no_body):
             self._outgoing.reset()
 
-    def _last_lines(self, *, is_dated: bool, closes: bool) -> bytes:
-        """The last lines of a head: the date, and how the body ends, and the connection."""
-        lines = b"" if is_dated else self._date.line()  # RFC 9110 section 6.6.1
+    def _frame(self, fields: dict[bytes, bytes], lines: list[bytes]) -> None:
+        """Decide how the body ends, and the connection, and say so."""
         if self._left is None and not self._no_body:
             if self._chunks:
                 self._chunked = True
-                lines += b"transfer-encoding: chunked\r\n"
+                lines.append(b"transfer-encoding: chunked")
             else:  # then the end of the connection is the end of the body
                 self.keep_alive = False
+        closes = b"close" in fields.get(b"connection", b"").lower()
         self.keep_alive = self.keep_alive and not (closes or self._client.stopping)
         if not (self.keep_alive or closes):
-            lines += b"connection: close\r\n"
-        return lines + b"\r\n"
+            lines.append(b"connection: close")
 
     async def _end_later(self, backlog: Awaitable[None], piece: bytes) -> None:
         await backlog
@@ -198,11 +194,11 @@ class Date:
         self._line = b""
 
     def line(self) -> bytes:
-        """The whole header line."""
+        """The header line, without its end."""
         second = int(self._clock())
         if second != self._second:
             self._second = second
-            self._line = b"date: %b\r\n" % formatdate(usegmt=True).encode()
+            self._line = b"date: " + formatdate(usegmt=True).encode()
         return self._line
 
 
@@ -211,7 +207,7 @@ def _status_line(status: int) -> bytes:
         phrase = HTTPStatus(status).phrase
     except ValueError:
         phrase = ""
-    return b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode())
+    return b"HTTP/1.1 %d %b" % (status, phrase.encode())
 
 
 _STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}

@@ -67,10 +67,11 @@ class ResponseParser:
         self._llhttp: httptools.HttpResponseParser | None = None
         self.pieces: deque[bytes] = deque()
         self.fault = ""
-        self._reset(IDLE)
+        self.end()
 
-    def _reset(self, phase: Phase) -> None:
-        self.phase: Phase = phase
+    def end(self) -> None:
+        """Be done with a response; expect none."""
+        self.phase: Phase = IDLE
         self.started = False
         self.status = 0
         self.reason = b""
@@ -91,12 +92,8 @@ class ResponseParser:
         """
         if self._llhttp is None:
             self._llhttp = httptools.HttpResponseParser(self)
-        self._reset(HEAD)
+        self.phase = HEAD  # all else is as `end` has left it
         self._head_only = head_only
-
-    def end(self) -> None:
-        """Be done with a response; expect none."""
-        self._reset(IDLE)
 
     def feed(self, data: bytes) -> None:
         """Parse what came; `phase` and `pieces` tell what that was."""

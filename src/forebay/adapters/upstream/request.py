@@ -23,11 +23,12 @@ _OWNED = frozenset(
 )
 # Methods that anticipate content say so when there is none (RFC 9110 section 8.6).
 _ANTICIPATE_CONTENT = frozenset({b"POST", b"PUT", b"PATCH"})
+_END = (b"", b"")  # of a head, in lines
 
 
 def protocol_and_host(authority: str) -> bytes:
-    """The part of a head that is the same for every request to one origin."""
-    return b" HTTP/1.1\r\nHost: %b\r\n" % authority.encode("ascii")
+    """The part of a head that is the same for every request to one origin: a line's end, a line."""
+    return b" HTTP/1.1\r\nHost: %b" % authority.encode("ascii")
 
 
 def encode_head(
@@ -44,18 +45,14 @@ def encode_head(
     """
     if not target or b" " in target or b" " in method:
         raise ValueError(f"not a request line: {method!r} {target!r}")
-    sent = [pair for pair in headers if pair[0].lower() not in _OWNED]
-    parts = [method, b" ", target, protocol_and_host]
-    for name, value in sent:
-        parts += (name, b": ", value, b"\r\n")
-    lines = 3 + len(sent)  # request line, host, and the empty line
+    lines = [b"%b %b%b" % (method, target, protocol_and_host)]
+    lines += [b": ".join(pair) for pair in headers if pair[0].lower() not in _OWNED]
     if content_length or method in _ANTICIPATE_CONTENT:
-        parts.append(b"Content-Length: %d\r\n\r\n" % content_length)
-        lines += 1
-    else:
-        parts.append(b"\r\n")
-    head = b"".join(parts)
+        lines.append(b"Content-Length: %d" % content_length)
+    lines += _END
+    head = b"\r\n".join(lines)
     # One look at the whole is cheaper than one at every part.
-    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
+    breaks = len(lines)  # that in `protocol_and_host` among them
+    if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
         raise ValueError("line break or NUL in the request target or in a header")
     return head
