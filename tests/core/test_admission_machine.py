@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from forebay.core.breaker import BreakerSettings
 from forebay.core.model import Ending, EngineState, Outcome, Signal, Timing, TimingKind
+from forebay.core.protection import ProtectionSettings
 from forebay.core.queue import QueueBounds
 from support.deployments import BEST_EFFORT, INTERACTIVE, Desk, admission, endpoint
 
@@ -22,8 +23,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         slack=st.one_of(st.none(), st.integers(0, 6)),
         overtakes=st.integers(1, 4),
         groups=st.sampled_from([("gpu",), ("gpu", "other"), ("gpu", "gpu")]),
+        protection=st.sampled_from(
+            [None, ProtectionSettings(), ProtectionSettings(min_duty=1.0, first_token_s=0.05)]
+        ),
     )
-    def build(self, floors, ceilings, slack, overtakes, groups) -> None:
+    def build(  # noqa: PLR0913, PLR0917 - a deployment
+        self, floors, ceilings, slack, overtakes, groups, protection
+    ) -> None:
         made = [
             endpoint(
                 model,
@@ -47,6 +53,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             max_overtakes=overtakes,
             breaker=BreakerSettings(fail_threshold=2),
             bounds=QueueBounds(max_requests=20),
+            protection=protection,
         )
         self.desk = Desk(self.core)
         # Rooms whose budget moved: what ran then is never revoked, even where a floor needs it.
@@ -94,10 +101,10 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.desk.see(self.core.signal(endpoint_id, signal, self.desk.now))
 
     @precondition(lambda self: self.desk.running)
-    @rule(data=st.data())
-    def first_token(self, data) -> None:
+    @rule(data=st.data(), seconds=st.sampled_from([0.02, 0.1, 3.0]))
+    def first_token(self, data, seconds) -> None:
         grant = self.one_of(self.desk.running, data)
-        timing = Timing(TimingKind.FIRST_TOKEN, 0.1, 10)
+        timing = Timing(TimingKind.FIRST_TOKEN, seconds, 10)
         self.desk.see(self.core.timing(grant, timing, self.desk.now))
 
     @precondition(lambda self: self.desk.waiting)
@@ -161,6 +168,23 @@ class AdmissionMachine(RuleBasedStateMachine):
             assert all(m.inflight >= 0 for m in state.members)
         waiting = {t for q in self.core.queues.values() for t in q}
         assert waiting == set(self.desk.waiting)
+
+    @invariant()
+    def guards_count_what_runs_and_never_sleep_through_their_time(self) -> None:
+        for guard, rooms in self.guards().items():
+            running = [g for g in self.desk.running if g.member.room in rooms]
+            chats = [g for g in running if g.member.interactive]
+            assert guard.chats == len(chats)
+            assert guard.bulk == len(running) - len(chats)
+            assert guard._awaiting == sum(not g.answered for g in chats)
+            bulk_waits = any(room.bulk_waiting for room in rooms)
+            if bulk_waits and not guard.bulk and guard.holds(self.desk.now):
+                assert guard in self.core._dispatch.holding
+                assert self.core.wake_at(self.desk.now) is not None
+
+    def guards(self) -> dict:
+        rooms = self.core.rooms.values()
+        return {room.guard: room.guard.rooms for room in rooms if room.guard is not None}
 
     @invariant()
     def sums_are_what_they_sum_up(self) -> None:
@@ -233,7 +257,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     def may_start(self, member, others) -> bool:
         """The rules, said once more, without sums."""
         state, room = member.state, member.room
-        if not state.usable or state.inflight + 1 > state.limit:
+        held = not member.interactive and room.guard and room.guard.holds(self.desk.now)
+        if held or not state.usable or state.inflight + 1 > state.limit:
             return False
         sibling = member.sibling
         if not member.interactive:

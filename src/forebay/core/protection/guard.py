@@ -7,16 +7,12 @@ is that of all endpoints on the GPU together, whether or not they share a budget
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import exp, inf, log
+from math import inf
 from typing import TYPE_CHECKING
 
-from forebay.core.model import TimingKind
-from forebay.core.protection.expected import Expected
 from forebay.core.protection.pace import Pace
-from forebay.core.protection.pauses import Pauses
 from forebay.core.protection.rhythm import Rhythm
-from forebay.core.protection.share import IdleShare, Move, Share
-from forebay.core.protection.window import Window
+from forebay.core.protection.steering import Steering
 
 if TYPE_CHECKING:
     from forebay.core.grant import Grant
@@ -26,10 +22,6 @@ if TYPE_CHECKING:
     from forebay.core.protection.settings import ProtectionSettings
     from forebay.core.room import Room
 
-# After two cuts that did not make chat fast, something else may be the cause.
-_DOUBTFUL_CUTS = 2
-# Another speed of chat alone that is worth a word.
-_NOTABLE = 1.1
 _MOST_SLOTS = 10**6
 # A start is put off for as many of chat's first-token times, at most.
 _PATIENCE, _GAIN = 2.0, 0.1
@@ -44,8 +36,6 @@ class Guard:
         settings: see `ProtectionSettings`.
         observer: hears of the share.
         rooms: where best-effort work on this GPU starts.
-        reason: why the share is what it is.
-        ratio: chat's times over what they are alone, as judged last; None before.
         chats: requests of chat in flight.
         bulk: best-effort requests in flight.
     """
@@ -54,19 +44,12 @@ class Guard:
     settings: ProtectionSettings
     observer: Observer
     rooms: list[Room] = field(default_factory=list, init=False)
-    reason: str = field(default="start: chat has not been measured alone yet", init=False)
-    ratio: float | None = field(default=None, init=False)
     chats: int = field(default=0, init=False)
     bulk: int = field(default=0, init=False)
-    _share: Share = field(init=False)
-    _window: Window = field(init=False)
-    _pauses: Pauses = field(init=False)
-    _idle_share: IdleShare = field(default_factory=IdleShare, init=False)
+    _steering: Steering = field(init=False)
     _pace: Pace = field(default_factory=Pace, init=False)
     _rhythm: Rhythm = field(default_factory=Rhythm, init=False)
-    _expected: dict[tuple[str, TimingKind], Expected] = field(default_factory=dict, init=False)
     _floors: int = field(default=0, init=False)
-    _used: bool = field(default=False, init=False)  # more was wanted since the window began
     # Requests that began since then did so under the present share; infinity until what is beyond
     # it has drained. What chat met when it came back, if its idle time is why there was more.
     _settled_at: float = field(default=-inf, init=False)
@@ -75,10 +58,7 @@ class Guard:
     _awaiting: int = field(default=0, init=False)  # requests of chat without a first token yet
 
     def __post_init__(self) -> None:
-        least = self.settings.min_duty
-        self._share = Share(self.settings.target, least, 1.0)
-        self._pauses = Pauses(allowed=least < 1)
-        self._window = Window(-inf, self.settings.target)
+        self._steering = Steering(self.settings)
 
     def __repr__(self) -> str:
         return f"<Guard {self.group}: share {self.share:.2f}, {self.bulk} in flight>"
@@ -88,13 +68,24 @@ class Guard:
         if room not in self.rooms:
             self.rooms.append(room)
         self._floors += floor
-        self._share.value = float(max(1, self._floors))
-        self._share.least = self.settings.min_duty * self._share.value
+        share = self._steering.share
+        share.value = float(max(1, self._floors))
+        share.least = self.settings.min_duty * share.value
 
     @property
     def share(self) -> float:
         """Best-effort slots that chat bears while it is active; below 1 a part of the time."""
-        return self._share.value
+        return self._steering.share.value
+
+    @property
+    def ratio(self) -> float | None:
+        """Chat's times over what they are alone, as judged last; None before."""
+        return self._steering.ratio
+
+    @property
+    def reason(self) -> str:
+        """Why the share is what it is."""
+        return self._steering.reason
 
     def state(self, now: float) -> str:
         """What goes on, in a word: idle, protecting, paused (the share is below 1) or measuring."""
@@ -107,7 +98,7 @@ class Guard:
     @property
     def measuring(self) -> bool:
         """Whether best-effort work pauses, so that chat is measured alone."""
-        return self._pauses.began_at is not None
+        return self._steering.pauses.began_at is not None
 
     # -- the gate ----------------------------------------------------------------------------------
 
@@ -122,12 +113,12 @@ class Guard:
 
     def wanted(self) -> None:
         """Note that best-effort work waits for this gate."""
-        self._used = True
+        self._steering.used = True
 
     def opens_at(self, now: float) -> float:
         """When it is worth a look although nothing happens; infinity if never."""
         if self.measuring:
-            return min(self._pauses.ends_at, inf if self.chats else self._rhythm.gone_at)
+            return min(self._steering.pauses.ends_at, inf if self.chats else self._rhythm.gone_at)
         if not self._active(now):
             return self._rhythm.grows_at(now)
         idle_at = inf if self.chats else self._rhythm.idle_at
@@ -138,17 +129,18 @@ class Guard:
     def look(self, now: float) -> None:
         """End a pause that has taken too long, or that chat has left."""
         gone = not self.chats and now >= self._rhythm.gone_at
-        if self.measuring and (gone or now >= self._pauses.ends_at):
-            self._pauses.end(now)
-            self._begin_window(now)
+        if self.measuring and (gone or now >= self._steering.pauses.ends_at):
+            self._steering.pauses.end(now)
+            self._steering.begin(now)
+            self._begin_level(now)
 
     def _active(self, now: float) -> bool:
         """Whether chat runs, or is about to."""
         return self.chats > 0 or now < self._rhythm.idle_at
 
     def _idle_slots(self, now: float) -> int:
-        known = self._pauses.known
-        slots = max(self.share, self._idle_share.value if known else self.share)
+        known, share = self._steering.known, self.share
+        slots = max(share, self._steering.idle_share.value) if known else share
         return int(min(slots * self._rhythm.growth(now, known=known), _MOST_SLOTS))
 
     def _pass_time(self, now: float) -> None:
@@ -163,15 +155,14 @@ class Guard:
             self.bulk += 1
             return
         if not self.chats:
-            was_active = self._active(now)
-            if not was_active:
+            self._met = 0
+            if not self._active(now):
                 self._pace.forgive(now)
-            if self.bulk > self.share and not was_active:
-                long_idle = self._rhythm.growth(now, known=self._pauses.known) > 1
-                self._met = 0 if long_idle else self.bulk
-                self._settled_at = inf
-            else:
-                self._met = 0
+                if not self._settled:
+                    # After a long silence nothing was known of what chat's return bears.
+                    steady = self._rhythm.growth(now, known=self._steering.known) <= 1
+                    self._met = self.bulk if steady else 0
+                    self._settled_at = inf
             self._rhythm.came(now)
         self._rhythm.asked(now)
         self.chats += 1
@@ -204,73 +195,27 @@ class Guard:
         return self.bulk < self.share + 1
 
     def read(self, member: Member, timing: Timing, started_at: float, now: float) -> None:
-        """A reading of chat: learn from it, and judge the share by it."""
+        """A reading of chat: learn from it, or judge the share by it."""
         if not member.interactive or not timing.seconds > 0:
             return
-        key = member.state.endpoint.id, timing.kind
-        expected = self._expected.get(key)
-        if expected is None:
-            expected = self._expected[key] = Expected()
+        steering, endpoint = self._steering, member.state.endpoint.id
+        window, rate, moved = steering.window, self._rhythm.rate(now), False
         if not self.bulk and started_at >= self._bulk_ended_at and not self._paces:
-            self._learn(expected, timing, now)
+            moved = steering.learn(endpoint, timing, rate, now)
         elif not self.measuring:
-            self._compare(expected, timing, started_at, now)
+            settled = started_at >= self._settled_at
+            moved = steering.compare(endpoint, timing, rate, now, settled=settled, met=self._met)
+        if steering.window is not window:
+            self._begin_level(now)
+        if moved:
+            self.observer.share_changed(self, now)
 
     @property
     def _paces(self) -> bool:
         """Whether best-effort work that waits is between two starts: that is no time without it."""
         return not self.measuring and any(room.bulk_waiting for room in self.rooms)
 
-    def _compare(self, expected: Expected, timing: Timing, started_at: float, now: float) -> None:
-        goal_s = {
-            TimingKind.FIRST_TOKEN: self.settings.first_token_s,
-            TimingKind.OUTPUT_TOKEN: self.settings.output_token_s,
-        }.get(timing.kind)
-        if goal_s is not None:
-            ratio: float | None = log(self.settings.target * timing.seconds / goal_s)
-            slow = tail = doubt = 0.0
-        else:
-            ratio = expected.ratio(timing, self._rhythm.rate(now))
-            slow, tail, doubt = expected.slow, expected.tail, expected.doubt
-        if ratio is not None:
-            excess = (exp(ratio - max(slow, tail)) - 1) / (self.settings.target - 1)
-            hung_over = started_at < self._settled_at and self._met > 0
-            if timing.kind is not TimingKind.OUTPUT_TOKEN:
-                self._idle_share.read(self._met if hung_over else 0, excess)
-            if started_at >= self._settled_at or (hung_over and excess <= 1):
-                self._window.add(timing.kind, ratio, slow, doubt)
-                self._judge(now)
-        doubtful = ratio is None or self._share.cuts >= _DOUBTFUL_CUTS
-        self._pauses.consider(now, doubtful=doubtful)
-
-    def _learn(self, expected: Expected, timing: Timing, now: float) -> None:
-        moved = expected.learn(timing, self._rhythm.rate(now))
-        measuring = self.measuring
-        self._pauses.measured(now)
-        if measuring and not self.measuring:
-            self._begin_window(now)
-        if not 1 / _NOTABLE < moved < _NOTABLE:
-            cuts = self._share.cuts
-            self._share.forget(absolve=moved > 1)
-            blame = "best-effort work is not the cause: " if moved > 1 and cuts else ""
-            self.reason = f"measured: {blame}chat alone takes {moved:.2f} × what it did"
-            self._begin_window(now)
-            self.observer.share_changed(self, now)
-
-    def _judge(self, now: float) -> None:
-        found = self._window.judge(now)
-        if found is None:
-            return
-        self.ratio = found.ratio
-        move = self._share.judge(found.verdict, found.ratio, now, used=self._used)
-        what = found.kind.replace("_", " ")
-        self.reason = f"{move}: {what} {self.ratio:.2f} × alone, target {self.settings.target:g}"
-        self._begin_window(now)
-        if move is not Move.HELD:
-            self.observer.share_changed(self, now)
-
-    def _begin_window(self, now: float) -> None:
-        self._window = Window(now, self.settings.target)
-        self._used = False
+    def _begin_level(self, now: float) -> None:
+        """From now on requests of chat count that begin under the present share."""
         self._met = 0
         self._settled_at = now if self._settled else inf

@@ -60,7 +60,8 @@ class Share:
     least: float
     value: float
     cuts: int = field(default=0, init=False)
-    _seen: dict[int, float] = field(default_factory=dict)  # by level: how slow, a logarithm
+    # By level: the value, and how slow chat was beside it, a logarithm.
+    _seen: dict[int, tuple[float, float]] = field(default_factory=dict)
     _before: float = 0.0  # the value before `cuts`
     _bar: float = inf  # a value that was too much
     _barred_until: float = -inf
@@ -77,9 +78,10 @@ class Share:
         """
         level, seen = _level(self.value), log(ratio)
         if level in self._seen:
-            seen = self._seen[level] + _GAIN * (seen - self._seen[level])
+            _, before = self._seen[level]
+            seen = before + _GAIN * (seen - before)
         if used or verdict is Verdict.TOO_SLOW:
-            self._seen[level] = seen
+            self._seen[level] = self.value, seen
         slow = seen > log(self.target)
         if verdict is Verdict.TOO_SLOW and slow:
             return self._cut(ratio, now)
@@ -106,11 +108,11 @@ class Share:
         if self.value <= self.least:
             return Move.HELD
         self._bar_here(now)
-        allowed = log(self.target)
-        good = [level for level, seen in self._seen.items() if seen <= allowed]
-        good = [level for level in good if level < _level(self.value)]
+        allowed, here = log(self.target), _level(self.value)
+        below = [each for level, each in self._seen.items() if level < here]
+        good = [value for value, seen in below if seen <= allowed]
         if good:
-            cut = _LEVEL ** max(good)
+            cut = max(good)
         else:
             part = (self.target - 1) / max(ratio - 1, self.target - 1)
             cut = self.value * min(max(part, _DEEPEST_CUT), _LEAST_CUT)
@@ -122,7 +124,8 @@ class Share:
         grown = self.value * (_FAR_STEP if far else _STEP)
         if self.value < self._bar:
             barred = now < self._barred_until
-            grown = min(grown, self._bar * (_UNDER_BAR if barred else 1))
+            most = self._bar * _UNDER_BAR if barred else max(self._bar, self.value * _LEAST_STEP)
+            grown = min(grown, most)
         if grown < self.value * _LEAST_STEP:
             return Move.HELD
         self.value = grown

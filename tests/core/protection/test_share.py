@@ -1,0 +1,134 @@
+"""The two laws."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from forebay.core.protection.share import IdleShare, Move, Share
+from forebay.core.protection.window import Verdict
+
+SLOW, RIGHT, FAST = Verdict.TOO_SLOW, Verdict.RIGHT, Verdict.FAST
+
+
+def share(value: float = 4.0, least: float = 0.2) -> Share:
+    return Share(1.25, least, value)
+
+
+def test_it_goes_back_to_the_last_level_that_was_fine() -> None:
+    law = share()
+    assert law.judge(FAST, 1.2, 0.0, used=True) is Move.GREW
+    assert law.value == 5
+    assert law.judge(SLOW, 3.0, 10.0, used=True) is Move.CUT
+    assert law.value == 4
+
+
+def test_far_below_the_target_it_grows_faster() -> None:
+    near, far = share(), share()
+    near.judge(FAST, 1.2, 0.0, used=True)
+    far.judge(FAST, 1.0, 0.0, used=True)
+    assert far.value > near.value > 4
+
+
+def test_where_nothing_was_fine_it_goes_down_in_proportion_but_never_by_more_than_half() -> None:
+    little, much = share(), share()
+    little.judge(SLOW, 1.4, 0.0, used=True)
+    much.judge(SLOW, 30.0, 0.0, used=True)
+    assert (little.value, much.value) == (pytest.approx(2.5), 2.0)
+
+
+def test_it_never_goes_below_the_least() -> None:
+    law = share(1.0, least=1.0)
+    assert law.judge(SLOW, 9.0, 0.0, used=True) is Move.HELD
+    assert law.value == 1
+    assert law.cuts == 1
+
+
+def test_a_level_that_was_too_much_is_left_alone_longer_each_time() -> None:
+    law, now, tries = share(), 0.0, []
+    for _ in range(2000):
+        now += 5.0
+        if law.value > 4.5:
+            tries.append(now)
+            law.judge(SLOW, 3.0, now, used=True)
+        else:
+            law.judge(FAST, 1.1, now, used=True)
+    waits = [b - a for a, b in pairwise(tries)]
+    assert waits[0] < 100
+    assert max(waits) > 400
+    assert len(tries) < 40
+
+
+def test_once_its_time_is_over_that_level_comes_first_and_then_what_is_beyond() -> None:
+    law, values = share(), []
+    law.judge(SLOW, 1.3, 0.0, used=True)
+    for now in range(100, 106):
+        law.judge(FAST, 1.0, float(now), used=True)
+        values.append(law.value)
+    assert 4.0 in values
+    assert values[-1] > 4
+
+
+def test_what_was_not_used_does_not_grow() -> None:
+    law = share()
+    assert law.judge(FAST, 1.0, 0.0, used=False) is Move.HELD
+    assert law.value == 4
+
+
+def test_at_the_target_it_stays() -> None:
+    law = share()
+    assert law.judge(RIGHT, 1.25, 0.0, used=True) is Move.HELD
+    assert law.value == 4
+
+
+def test_one_bad_judgement_on_a_level_that_was_fine_again_and_again_is_chance() -> None:
+    law = share()
+    for n in range(6):
+        law.judge(RIGHT, 1.05, float(n), used=True)
+    assert law.judge(SLOW, 1.5, 10.0, used=True) is Move.HELD
+    assert law.judge(SLOW, 1.5, 20.0, used=True) is Move.CUT
+
+
+def test_cuts_that_were_not_the_cure_are_taken_back() -> None:
+    law = share()
+    law.judge(SLOW, 2.0, 0.0, used=True)
+    law.judge(SLOW, 2.0, 10.0, used=True)
+    assert law.cuts == 2
+    assert law.value < 2
+    law.forget(absolve=True)
+    assert (law.value, law.cuts) == (4, 0)
+
+
+def test_a_faster_machine_takes_no_cut_back() -> None:
+    law = share()
+    law.judge(SLOW, 2.0, 0.0, used=True)
+    law.forget(absolve=False)
+    assert law.value < 4
+
+
+def test_idle_time_is_unbounded_until_chat_was_slow_because_of_it() -> None:
+    idle = IdleShare()
+    idle.read(32, 0.5)
+    idle.read(0, 9.0)  # slow, but it met nothing
+    assert idle.value > 1000
+    idle.read(32, 1.5)
+    assert 16 <= idle.value < 32
+
+
+def test_several_slow_ones_of_one_return_count_once() -> None:
+    idle = IdleShare()
+    for _ in range(5):
+        idle.read(32, 9.0)
+    assert idle.value == 16
+
+
+def test_it_settles_where_few_returns_are_slow() -> None:
+    idle, slow = IdleShare(), 0
+    for _ in range(3000):
+        met = int(min(idle.value, 32))
+        excess = met / 6  # six are just what chat bears
+        slow += excess > 1
+        idle.read(met, excess)
+    assert slow / 3000 < 0.05
+    assert 4 <= idle.value <= 16
