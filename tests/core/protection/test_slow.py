@@ -9,8 +9,9 @@ import pytest
 from forebay.core.protection.slow import error, spread, upper
 
 
-def test_the_slow_ones_are_the_upper_fifth() -> None:
+def test_the_slow_ones_are_those_before_the_95th_percentile() -> None:
     assert upper([1, 9, 2, 8, 3, 7, 4, 5, 6, 0]) == 8.5
+    assert upper([*range(19), 1000]) == 17
     assert upper([4]) == 4
 
 
@@ -27,7 +28,7 @@ def test_the_error_is_what_repeating_shows() -> None:
     rng = random.Random(3)
     samples = [[rng.gauss(0, 1) for _ in range(64)] for _ in range(400)]
     claimed = sum(map(error, samples)) / len(samples)
-    assert claimed == pytest.approx(spread([upper(each) for each in samples]), rel=0.15)
+    assert claimed == pytest.approx(spread([upper(each) for each in samples]), rel=0.2)
 
 
 def test_neighbours_that_are_alike_tell_less() -> None:

@@ -131,7 +131,6 @@ class Guard:
         gone = not self.chats and now >= self._rhythm.gone_at
         if self.measuring and (gone or now >= self._steering.pauses.ends_at):
             self._steering.pauses.end(now)
-            self._steering.begin(now)
             self._begin_level(now)
 
     def _active(self, now: float) -> bool:
@@ -200,12 +199,13 @@ class Guard:
             return
         steering, endpoint = self._steering, member.state.endpoint.id
         window, rate, moved = steering.window, self._rhythm.rate(now), False
+        measured = self.measuring
         if not self.bulk and started_at >= self._bulk_ended_at and not self._paces:
             moved = steering.learn(endpoint, timing, rate, now)
         elif not self.measuring:
             settled = started_at >= self._settled_at
             moved = steering.compare(endpoint, timing, rate, now, settled=settled, met=self._met)
-        if steering.window is not window:
+        if steering.window is not window or (measured and not self.measuring):
             self._begin_level(now)
         if moved:
             self.observer.share_changed(self, now)

@@ -82,10 +82,7 @@ class Steering:
             Whether chat alone turned out to have another speed.
         """
         moved = self._of(endpoint, timing).learn(timing, rate)
-        paused = self.pauses.began_at is not None
         self.pauses.measured(now)
-        if paused and self.pauses.began_at is None:
-            self.begin(now)
         if 1 / _NOTABLE < moved < _NOTABLE:
             return False
         innocent = moved > 1 and self.share.cuts > 0

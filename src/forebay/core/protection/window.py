@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Readings after which there may be a judgement, and there has to be one. In between it is looked
 # for whenever their number has doubled: who looks all the time finds what chance brings.
-_FEW, _MANY = 16, 256
+_FEW, _MANY = 20, 320
 _LEAST_S = 3.0
 # How many standard errors from the target are certain (more, of few readings), and likely.
 _CERTAIN, _LIKELY = 2.5, 1.0
@@ -76,8 +76,8 @@ class Window:
             ratios = self._ratios[kind] = deque(maxlen=_MANY)
         ratios.append(ratio)
         self._alone[kind] = slow, doubt
-        count = len(ratios)
-        if count >= _FEW and (count & (count - 1) == 0 or count == _MANY):
+        looks, rest = divmod(len(ratios), _FEW)
+        if not rest and looks & (looks - 1) == 0:  # a power of two
             self._due = True
 
     def judge(self, now: float) -> Judgement | None:
