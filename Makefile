@@ -47,6 +47,15 @@ bench-admission: $(SETUP) ## Cost of a decision
 bench-protection: $(SETUP) ## Chat under an embedding storm on the emulated GPU
 	$(PY) -m bench.protection
 
+bench-protection-sim: $(SETUP) ## Protection in the simulator, ten seeds, beside the best static split
+	$(PY) -m bench.protection_sim
+
+bench-protection-llama: $(SETUP) ## Protected chat beside embeddings on real llama.cpp
+	$(PY) -m bench.protection_llama
+
+bench-protection-vllm: $(SETUP) ## Protected chat beside bulk generation on real vLLM (installs it: 2 GB)
+	$(PY) -m bench.protection_vllm
+
 bench-demo: $(SETUP) ## The demo's comparison on real engines, recorded
 	$(PY) -m bench.demo
 
@@ -70,4 +79,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs coverage test-vllm bench-gateway bench-admission bench-protection bench-demo bench-sim bench-sim-fit goals clean
+.PHONY: help demo test check lint types layers docs coverage test-vllm bench-gateway bench-admission bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-demo bench-sim bench-sim-fit goals clean

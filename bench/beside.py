@@ -81,12 +81,14 @@ class Load:
         prompt_words: length of a question.
         work: one piece of best-effort work.
         think_s: shortest and longest pause between an answer and the next question.
+        client: sends the requests.
     """
 
     answer_tokens: int
     prompt_words: int
     work: Work
     think_s: tuple[float, float] = (0.02, 0.06)
+    client: type[Client] = Client
 
 
 def prompt(rng: random.Random, words: int) -> str:
@@ -130,7 +132,7 @@ async def _run(phase: Phase, load: Load, seconds: float, rng: random.Random) -> 
 
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
-        client = Client(session, phase.target)
+        client = load.client(session, phase.target)
         if phase.chat:
             group.create_task(chat(client))
         for _ in range(phase.workers):
