@@ -59,6 +59,9 @@ bench-protection-vllm: $(SETUP) ## Protected chat beside bulk generation on real
 bench-demo: $(SETUP) ## The demo's comparison on real engines, recorded
 	$(PY) -m bench.demo
 
+bench-control: $(SETUP) ## Every limit law on every scenario, ten seeds (half an hour), beside the best static limit
+	$(PY) -m bench.control
+
 bench-sim: $(SETUP) ## How fast the simulator is
 	$(PY) -m bench.sim
 
@@ -79,4 +82,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs coverage test-vllm bench-gateway bench-admission bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-demo bench-sim bench-sim-fit goals clean
+.PHONY: help demo test check lint types layers docs coverage test-vllm bench-gateway bench-admission bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-demo bench-sim bench-sim-fit goals clean

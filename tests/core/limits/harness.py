@@ -188,7 +188,11 @@ class World:
 
     def _finish(self, request: Request) -> None:
         decision = self.law.on_end(
-            Outcome.OK, started_at=request.started_at, inflight=self.inflight, now=self.now
+            Outcome.OK,
+            started_at=request.started_at,
+            inflight=self.inflight,
+            now=self.now,
+            work=request.size,
         )
         self._note(decision)
         self.inflight -= 1

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from forebay.core.limits.pace import Gain, Level, Reading
 
 _WORTH = 0.08  # of what one more in flight pays far below the knee
+_WELL = 0.4  # the same, where nothing waits yet
 _IN_FULL = 0.7  # the same: there is room for much more
-_CERTAIN = 2.0  # standard errors
+_CERTAIN = 2.5  # standard errors
 _HOPEFUL, _DOUBTFUL = 0.5, 1.5  # standard errors that do for going on with a ramp, and for not
 
 # A change at the same limit. Going up for nothing is cheap, going down for nothing is not.
@@ -58,19 +59,29 @@ class Judge:
         Returns:
             None if that is not certain, unless it is to be decided all the same.
         """
-        found = self._compare(lower, upper)
-        enough = _WORTH * found.width
-        if decide or abs(found.work - enough) > _CERTAIN * found.error:
-            return found.work > enough
-        return None
+        return self._is_worth(lower, upper, _WORTH, decide=decide)
 
-    def worth_a_ramp(self, lower: Level, upper: Level, *, decide: bool) -> bool | None:
-        """The same, for one who would rather go on."""
+    def worth_a_probe(self, lower: Level, upper: Level, *, decide: bool) -> bool | None:
+        """The same after a step up.
+
+        Where nothing waits at the lower level, more in flight must pay well: there, what pays a
+        little only is beyond a sharp knee, or noise.
+        """
+        part = _WORTH if self.queues(lower) else _WELL
+        return self._is_worth(lower, upper, part, decide=decide)
+
+    def _is_worth(self, lower: Level, upper: Level, part: float, *, decide: bool) -> bool | None:
         found = self._compare(lower, upper)
-        enough = _WORTH * found.width
-        if found.work - _HOPEFUL * found.error > enough:
+        surplus = found.work - part * found.width
+        return surplus > 0 if decide or abs(surplus) > _CERTAIN * found.error else None
+
+    def worth_trying(self, lower: Level, upper: Level, *, decide: bool) -> bool | None:
+        """The same in a ramp, where one would rather go on, and be told later."""
+        found = self._compare(lower, upper)
+        surplus = found.work - _WORTH * found.width
+        if surplus > _HOPEFUL * found.error:
             return True
-        return False if decide or found.work + _DOUBTFUL * found.error < enough else None
+        return False if decide or surplus < -_DOUBTFUL * found.error else None
 
     def pays_in_full(self, lower: Level, upper: Level) -> bool:
         """Whether, by and large, all of what is more in flight pays."""
@@ -88,9 +99,23 @@ class Judge:
 
     # -- beside few in flight ----------------------------------------------------------------------
 
-    def take_as_base(self, level: Level) -> None:
-        """Take it that nothing waits at a level."""
-        self._base = level
+    @property
+    def knows_base(self) -> bool:
+        """Whether it is known what requests take with few in flight."""
+        return self._base is not None
+
+    def begin_base(self, lower: Level | None, level: Level) -> None:
+        """Take a small level as base, unless requests wait there already.
+
+        Args:
+            lower: the level before it, if there was one.
+            level: the level.
+        """
+        if lower is None or not lower.readings:
+            self._base = level
+        elif self._base is not None:
+            waits = self._compare(self._base, level).slowness > _QUEUES
+            self._base = None if waits else level
 
     def learn_base(self, lower: Level, upper: Level) -> None:
         """Take the lower level as base if it is lower than the base, or as good."""

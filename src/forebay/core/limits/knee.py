@@ -22,7 +22,6 @@ from forebay.errors import ConfigError
 if TYPE_CHECKING:
     from forebay.core.model import Signal, Timing
 
-_IN_USE = 0.9
 _IDLE_S = 30.0
 _OVERLOAD = {Outcome.TIMEOUT: "requests time out", Outcome.CONGESTION: "refused for load"}
 # A time-out after less than so many usual times is its caller's deadline, no overload.
@@ -81,7 +80,8 @@ class Knee:
         self._now = -inf
         self._cut_at = -inf
         self._lowered_at = -inf
-        self._bar = self._ceiling
+        self._bar = self._ceiling  # not to be exceeded until `_barred_until`
+        self._barred = ""
         self._barred_s = 0.0
         self._barred_until = -inf
 
@@ -95,10 +95,9 @@ class Knee:
     ) -> Decision | None:
         """Fold in that an answer begins; what counts for more is how long whole requests take."""
         self._set_clock(now)
-        limit = self._decision.limit
-        if timing.kind is not TimingKind.FIRST_TOKEN or inflight < _IN_USE * limit or self._cold:
+        if timing.kind is not TimingKind.FIRST_TOKEN or self._cold:
             return None
-        step = self._search.begun(started_at, self._room(inflight, now), now)
+        step = self._search.begun(started_at, inflight, self._room(inflight, now), now)
         return None if step is None else self._move(step.limit, step.why)
 
     def on_end(
@@ -174,16 +173,14 @@ class Knee:
     def _answered(self, reading: Reading, now: float) -> Decision | None:
         if not 0 < reading.seconds < inf or not 0 <= reading.work < inf:
             return None
-        limit = self._decision.limit
         self._strain.answer(reading.inflight)
-        in_use = reading.inflight >= _IN_USE * limit
         if self._cold:
             # The first answer pays for loading and compiling, as may all that ran beside it.
             self._cold = False
             self._search.skip(now)
             return None
         room = self._room(reading.inflight, now)
-        step = self._search.ended(reading, room, now, in_use=in_use)
+        step = self._search.ended(reading, room, now)
         if step is None:
             return None
         self._strain.begin(now)  # what was in flight under another limit says nothing of this one
@@ -191,11 +188,16 @@ class Knee:
 
     def _room(self, inflight: int, now: float) -> Room:
         """Where the limit may go now."""
-        limit = self._decision.limit
-        if self._engine.holds_growth(now):
-            return Room(self._floor, limit)
-        most = self._ceiling if now >= self._barred_until else min(self._ceiling, self._bar)
-        return Room(self._floor, min(most, self._engine.most(inflight, now)))
+        held = self._engine.holds_growth(now)
+        if held is not None:
+            return Room(self._floor, self._decision.limit, held)
+        room = Room(self._floor, self._ceiling, "at the ceiling")
+        if now < self._barred_until and self._bar < room.most:
+            room = Room(
+                self._floor, self._bar, f"below {self._bar + 1} for a while: {self._barred}"
+            )
+        fits = self._engine.most(inflight, now)
+        return Room(self._floor, fits, "KV cache") if fits < room.most else room
 
     def _cut(self, why: str, now: float, served: float = 0.0) -> Decision | None:
         """Cut by a factor, by a larger one while that is not enough, and stay lower for a while."""
@@ -209,10 +211,11 @@ class Knee:
             factor = _ESCALATED
         self._cut_at = now
         self._barred_until = now + self._barred_s
-        self._bar = max(self._floor, limit - 1)
-        to = max(limit * factor, served, self._search.grown_from)
-        to = max(self._floor, int(to))
-        to = min(to, max(self._floor, limit - 1))
+        self._barred = why
+        before = self._search.grown_from
+        to = min(int(max(limit * factor, served, before)), limit - 1)
+        to = max(to, self._floor)
+        self._bar = to if before else max(self._floor, limit - 1)
         self._search.hold(to, now)
         return self._move(to, f"cut: {why}" if to < limit else f"held: at the floor; {why}")
 

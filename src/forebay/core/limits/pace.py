@@ -32,6 +32,7 @@ _SHARED_FATE = 0.05
 
 # The two parts of a line move together unless as many readings as this say otherwise.
 _TOGETHER = 2.0
+_APART = 0.5  # by how much they may differ, where sizes are too much alike to tell
 _TELLS_SCATTER = 3
 
 
@@ -137,7 +138,7 @@ def _fit(readings: Iterable[Reading], guess: _Line, work: float) -> tuple[_Line,
     Returns:
         The line, and the relative standard error of what it says of `work`.
     """
-    pp = pq = qq = py = qy = yy = total = 0.0
+    pp = pq = qq = py = qy = yy = total = sum_p = 0.0
     count = 0
     for reading in readings:
         expected_s = guess.at(reading.work)
@@ -147,6 +148,7 @@ def _fit(readings: Iterable[Reading], guess: _Line, work: float) -> tuple[_Line,
         pp, pq, qq = pp + p * p, pq + p * q, qq + q * q
         py, qy, yy = py + p * y, qy + q * y, yy + y * y
         total += y
+        sum_p += p
         count += 1
     drawn = _TOGETHER * total / count
     a, b = pp + _TOGETHER, qq + _TOGETHER
@@ -164,7 +166,9 @@ def _fit(readings: Iterable[Reading], guess: _Line, work: float) -> tuple[_Line,
     p = guess.fixed_s / guess.at(work)
     q = 1 - p
     spread = (p * p * b - 2 * p * q * pq + q * q * a) / determinant
-    # Few readings tell their own scatter badly.
-    few = 1 + 4 / count
-    scatter = few * sqrt(max(rest, 0.0) / (count - 2) * spread)
-    return line, scatter * guess.at(work) / line.at(work)
+    # Few readings tell their own scatter badly, and sizes that are all alike tell of no other.
+    scatter = (1 + 4 / count) * sqrt(max(rest, 0.0) / (count - 2) * spread)
+    mean_p = sum_p / count
+    unknown = _TOGETHER / (_TOGETHER + max(0.0, pp - count * mean_p * mean_p))
+    shape = _APART * unknown * abs(p - mean_p)
+    return line, sqrt(scatter**2 + shape**2) * guess.at(work) / line.at(work)

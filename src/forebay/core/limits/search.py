@@ -32,13 +32,13 @@ _SMALL = 8
 _DOUBLE, _PROBE, _LEAST_STEP = 2.0, 1.25, 3  # how far up
 _DEEP, _SHALLOW, _LEAST_DEPTH = 0.5, 0.7, 0.85  # how far down
 _SLACK = 1.2
+_IN_USE, _MORE = 0.9, 1.2  # in flight, by the limit; by the limit below
 
-# Part of a usual time after a move: what begins in it sees the move itself.
-_SETTLE = 0.5
 # Readings that any judgement needs, besides half a pool; those that a change is looked for in.
-_FEWEST, _FRESH = 8, 16
-# Pools after which it is decided.
-_RAMP_POOLS, _TEST_POOLS = 3.0, 4.0
+_FEWEST, _FRESH, _FRESH_S = 8, 16, 1.0
+# Pools that a level needs before less is tried; pools after which it is decided.
+_TESTABLE_POOLS = 2.0
+_RAMP_POOLS, _TEST_POOLS = 2.0, 4.0
 
 # Usual times between two tries, at first and at most.
 _PROBE_GAP, _MAX_PROBE_GAP = 4.0, 64.0
@@ -54,6 +54,11 @@ class Phase(Enum):
     DOWN = auto()
 
 
+# Usual times after a move: what begins in them sees the move itself. More in flight begins with
+# many prompts at once, less with a pool that short ones have left: both flatter the lower limit.
+_SETTLE = {Phase.RAMP: 0.5, Phase.HOLD: 0.5, Phase.UP: 0.5, Phase.DOWN: 1.5}
+
+
 class Step(NamedTuple):
     """Where the limit should be, and why."""
 
@@ -62,10 +67,11 @@ class Step(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Where the limit may go now: never below the floor; no higher than `most`, if it is lower."""
+    """Where the limit may go now: never below `floor`; not above `most`, and `why_not` then."""
 
     floor: int
     most: int
+    why_not: str = ""
 
 
 class Search:
@@ -85,7 +91,8 @@ class Search:
         self._held = self._fresh = Level(limit)  # what was read in HOLD, and since the last look
         self._read = self._begun = 0
         self._next_look = limit
-        self._counts_from = self._probe_at = self._test_at = -inf
+        self._counts_above = _IN_USE * limit
+        self._counts_from = self._probe_at = self._test_at = self._watched_from = -inf
         self._probe_gap, self._test_gap, self._depth = _PROBE_GAP, _TEST_GAP, _DEEP
         self._ramping = False  # a test that ends a ramp, or lets it go on
         self._suspected = self._slow = False
@@ -127,12 +134,15 @@ class Search:
         """Follow a clock that has jumped back to `now`."""
         self._now = now
         self._counts_from = min(self._counts_from, now)
+        self._watched_from = min(self._watched_from, now)
         self._probe_at = min(self._probe_at, now)
         self._test_at = min(self._test_at, now)
 
-    def begun(self, started_at: float, room: Room, now: float) -> Step | None:
-        """An answer has begun, the limit being in use: while that is small, it is enough."""
+    def begun(self, started_at: float, inflight: int, room: Room, now: float) -> Step | None:
+        """An answer has begun: as long as the limit is small, that is enough."""
         if self._phase is not Phase.RAMP or self._limit >= _SMALL or started_at < self._counts_from:
+            return None
+        if inflight < _IN_USE * self._limit:
             return None
         self._begun += 1
         if self._begun < self._limit:
@@ -140,16 +150,18 @@ class Search:
         self._room, self._now = room, now
         return self._ramp()
 
-    def ended(self, reading: Reading, room: Room, now: float, *, in_use: bool) -> Step | None:
-        """A request was answered; `in_use` says whether the limit was reached, by and large."""
+    def ended(self, reading: Reading, room: Room, now: float) -> Step | None:
+        """A request was answered."""
         self._judge.see(reading)
-        if not in_use or now - reading.seconds < self._counts_from:
+        if reading.inflight < self._counts_above or now - reading.seconds < self._counts_from:
             return None
         self._fresh.readings.append(reading)
         self._read += 1
         if self._read < self._next_look:
             return None
         self._next_look = self._read + max(1, self._read // 4)
+        if reading.inflight < _IN_USE * self._limit:
+            room = room._replace(most=self._limit, why_not="not in use")
         self._room, self._now = room, now
         return self._look()
 
@@ -169,11 +181,14 @@ class Search:
     def _look_at_ramp(self) -> Step | None:
         lower, level = self._other, self._fresh
         if self._limit < _SMALL:
-            self._judge.take_as_base(level)
+            self._judge.begin_base(lower, level)
             return self._ramp()
-        if lower is None or not lower.readings:
+        if lower is None or (len(lower) < _FEWEST and self._limit <= _DOUBLE * _SMALL):
             return self._ramp()
-        worth = self._judge.worth_a_ramp(lower, level, decide=self._pools >= _RAMP_POOLS)
+        if not lower.readings:
+            self._ramping, self._depth = True, _SHALLOW
+            return self._test("cut: does less do as much?")
+        worth = self._judge.worth_trying(lower, level, decide=self._pools >= _RAMP_POOLS)
         if worth is None:
             return None
         if worth:
@@ -183,12 +198,13 @@ class Search:
 
     def _look_at_upper(self) -> Step | None:
         lower, level = self._tested, self._fresh
-        worth = self._judge.worth(lower, level, decide=self._pools >= _TEST_POOLS)
+        worth = self._judge.worth_a_probe(lower, level, decide=self._pools >= _TEST_POOLS)
         if worth is None:
             return None
         if not worth:
             self._probe_gap = min(2 * self._probe_gap, _MAX_PROBE_GAP)
-            rest = min(self._limit, round(_SLACK * self._judge.served(level)))
+            served = self._judge.served(level) if self._judge.knows_base else 0.0
+            rest = min(self._limit, round(_SLACK * served))
             return self._back(lower, "cut: more in flight did not pay", rest=rest)
         self._probe_gap = _PROBE_GAP
         if self._judge.pays_in_full(lower, level):
@@ -203,8 +219,7 @@ class Search:
         ramping, self._ramping = self._ramping, False
         if not worth:
             self._test_gap, self._probe_gap = _TEST_GAP, _PROBE_GAP
-            if self._judge.queues(level):
-                return self._test("cut: does even less do as much?")
+            self._test_at = self._now  # perhaps even less does as much
             return self._stay(level, "cut: less in flight did as much")
         self._judge.learn_base(level, upper)
         if ramping:
@@ -219,6 +234,8 @@ class Search:
 
     def _look_at_hold(self) -> Step | None:
         level, fresh, slow = self._held, self._fresh, self._slow
+        if self._now - self._watched_from < _FRESH_S:
+            return None
         self._watch()
         if level.pools >= fresh.pools:
             match self._judge.change(level, fresh):
@@ -231,10 +248,11 @@ class Search:
                     return None
                 case Change.FASTER:
                     self._judge.forget_base_if_faster(fresh)
-                    self._held = fresh
+                    self._held = Level(self._limit)  # what was read is partly of slower times
                     return self._ramp()
         level.readings.extend(fresh.readings)
-        if self._now >= self._test_at and (self._suspected or self._judge.queues(level)):
+        is_due = self._now >= self._test_at and level.pools >= _TESTABLE_POOLS
+        if is_due and (self._suspected or self._judge.queues(level)):
             self._suspected = False
             self._test_at = self._now + self._test_gap * self.usual_s
             return self._test("cut: does less do as much?")
@@ -251,24 +269,24 @@ class Search:
     def _level(self) -> Level:
         return self._held if self._phase is Phase.HOLD else self._fresh
 
-    def _ramp(self) -> Step | None:
+    def _ramp(self) -> Step:
         return self._grow(Phase.RAMP, _DOUBLE, "grew: more in flight pays")
 
-    def _probe(self) -> Step | None:
+    def _probe(self) -> Step:
         """Try more. Where nothing waits, little more shows whether there is room."""
         factor = _DOUBLE if self._judge.queues(self._held) else _PROBE
         return self._grow(Phase.UP, factor, "grew: does more pay?")
 
-    def _grow(self, phase: Phase, factor: float, why: str) -> Step | None:
+    def _grow(self, phase: Phase, factor: float, why: str) -> Step:
         level, limit = self._level, self._limit
         step = 1 if phase is Phase.RAMP else _LEAST_STEP
         to = min(max(ceil(limit * factor), limit + step), self._room.most)
         if to <= limit:
-            return self._stay(level, "held: may not grow")
+            return self._stay(level, f"held: {self._room.why_not}")
         self._go(phase, to, other=level)
         return Step(to, why)
 
-    def _test(self, why: str, least: int = 0) -> Step | None:
+    def _test(self, why: str, least: int = 0) -> Step:
         """Try less: what is served at once and a little more, but not too little."""
         level, limit = self._level, self._limit
         to = max(_SLACK * self._judge.served(level), self._depth * limit, least)
@@ -282,6 +300,8 @@ class Search:
         """Hold where it is, and go on from what has been read."""
         self._go(Phase.HOLD, self._limit)
         self._held = level
+        if level.readings:
+            self._counts_above = _IN_USE * min(self._limit, level.inflight)
         return Step(self._limit, why)
 
     def _back(self, level: Level, why: str, *, rest: int = 0, ramp: bool = False) -> Step:
@@ -290,8 +310,8 @@ class Search:
         self._go(Phase.HOLD, to)
         if to == level.limit:
             self._held = level
-        step = self._ramp() if ramp else None
-        return step if step and step.limit != to else Step(to, why)
+        grown = self._ramp() if ramp else Step(to, why)
+        return grown if grown.limit != to else Step(to, why)
 
     def _go(self, phase: Phase, limit: int, other: Level | None = None) -> None:
         self._phase = phase
@@ -299,9 +319,13 @@ class Search:
         self._other = other
         self._begun = 0
         self._suspected = self._slow = False
-        self._counts_from = self._now + (_SETTLE * self.usual_s if limit >= _SMALL else 0.0)
+        self._counts_from = self._now + (_SETTLE[phase] * self.usual_s if limit >= _SMALL else 0.0)
         self._probe_at = self._now + self._probe_gap * self.usual_s
         self._held = Level(limit)
+        self._counts_above = _IN_USE * limit
+        if other is not None and other.readings and limit > other.limit:
+            # It was room for more that was asked for, not demand: a part of it is enough to judge.
+            self._counts_above = min(self._counts_above, _MORE * other.limit)
         self._watch()
         if phase is not Phase.HOLD:
             self._next_look = max(_FEWEST, limit // 2) if limit >= _SMALL else limit
@@ -309,6 +333,7 @@ class Search:
     def _watch(self) -> None:
         """Begin a new lot of readings."""
         self._fresh = Level(self._limit)
+        self._watched_from = self._now
         self._read = 0
         self._slow = False
         self._next_look = max(_FRESH, self._limit)

@@ -1,0 +1,1 @@
+"""Limit laws side by side on simulated engines: scenarios with bands, the oracle, the figures."""

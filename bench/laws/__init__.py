@@ -1,0 +1,1 @@
+"""Limit laws that others use, written for the comparison; none is shipped."""
