@@ -103,3 +103,15 @@ def test_a_limit_keeps_its_last_pools_only() -> None:
 
 def test_slowness_is_what_the_width_does_not_bring() -> None:
     assert Gain(work=0.2, width=0.5, error=0.1).slowness == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("fixed_s", "per_work_s"),
+    [(-0.4, 0.01), (3.0, -0.01)],  # a start-up that would give time back; more work in less time
+)
+def test_times_that_no_endpoint_has_still_compare(fixed_s: float, per_work_s: float) -> None:
+    works = [50.0, 100.0, 200.0]
+    one = level(4, fixed_s=fixed_s, per_work_s=per_work_s, works=works)
+    two = level(8, fixed_s=fixed_s, per_work_s=per_work_s, works=works, seed=2)
+    found = gain(one, two, 80.0)
+    assert found.work == pytest.approx(log(2), abs=0.2)

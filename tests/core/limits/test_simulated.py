@@ -188,3 +188,13 @@ def test_the_same_seed_gives_the_same_story(law: type[Limit]) -> None:
         return world.moves
 
     assert story() == story()
+
+
+@pytest.mark.parametrize("factor", [4, 16])
+def test_capacity_that_grows_is_used(factor: int) -> None:
+    server = Fifo(2, lambda _: SERVICE_S)
+    world = World(Knee(1, 512), server, backlog=600)
+    world.run(60.0)
+    server.capacity = 2 * factor
+    world.run(240.0)
+    assert min(world.limits_since(200.0)) >= 2 * factor

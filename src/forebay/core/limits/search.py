@@ -175,7 +175,7 @@ class Search:
                 return self._look_at_upper()
             case Phase.DOWN:
                 return self._look_at_lower()
-            case Phase.HOLD:
+            case _:
                 return self._look_at_hold()
 
     def _look_at_ramp(self) -> Step | None:
