@@ -11,7 +11,7 @@ from typing import Any
 from . import results
 from .proc import ROOT
 
-PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "simulator.md")
+PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in ("performance", "simulator", "protection"))
 README = ROOT / "README.md"
 
 _COLUMNS = {
