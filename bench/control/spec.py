@@ -6,6 +6,7 @@ A file is TOML. Everything has a default but `about`, `engine` and `load`::
     seconds = 300                     # how long a run is
     from_s = 30                       # work counts from here on
     phases = [0, 100, 200]            # the oracle may have another limit in each; default [0]
+    knees = [32, 16, 32]              # the best static limit of each phase, as found by trying
 
     [endpoint.m]                      # one table for each model; `forebay.sim.endpoint`'s arguments
     ceiling = 512
@@ -83,6 +84,7 @@ class Spec:
         seconds: length of a run.
         from_s: where counting begins.
         phases: when each phase begins, seconds.
+        knees: the best static limit of each phase that counts.
         bands: for each figure, the least and the most.
     """
 
@@ -93,6 +95,7 @@ class Spec:
     seconds: float
     from_s: float
     phases: tuple[float, ...]
+    knees: tuple[int, ...]
     bands: Mapping[str, tuple[float, float]]
 
     def spans(self) -> list[tuple[float, float]]:
@@ -128,6 +131,7 @@ def load(name: str) -> Spec:
         seconds=raw.get("seconds", 300.0),
         from_s=raw.get("from_s", 30.0),
         phases=tuple(raw.get("phases", (0.0,))),
+        knees=tuple(raw["knees"]),
         bands={figure: (least, most) for figure, (least, most) in raw.get("bands", {}).items()},
     )
 

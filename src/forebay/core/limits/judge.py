@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from forebay.core.limits.pace import Gain, Level, Reading
 
 _WORTH = 0.08  # of what one more in flight pays far below the knee
-_WELL = 0.4  # the same, where nothing waits yet
+_WELL = 0.3  # the same, where nothing waits yet
 _IN_FULL = 0.7  # the same: there is room for much more
 _CERTAIN = 2.5  # standard errors
 _HOPEFUL, _DOUBTFUL = 0.5, 1.5  # standard errors that do for going on with a ramp, and for not

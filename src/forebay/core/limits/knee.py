@@ -34,6 +34,7 @@ _BARRED_S = {
     _PREEMPTS: (60.0, 600.0),
 }
 _ESCALATED = 0.5
+_TRIM = 0.9  # what was preempted is recomputed: a little too much, but it gets done
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class Knee:
         """Cut by a factor, by a larger one while that is not enough, and stay lower for a while."""
         limit = self._decision.limit
         first_s, most_s = _BARRED_S[why]
-        factor = self._settings.backoff
+        factor = _TRIM if why == _PREEMPTS else self._settings.backoff
         if now >= self._barred_until:
             again = now < self._barred_until + self._barred_s
             self._barred_s = min(2 * self._barred_s, most_s) if again else first_s
