@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import pytest
-
 from bench.control import laws, measure, spec
 
 SEEDS = range(3)

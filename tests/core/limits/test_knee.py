@@ -257,15 +257,15 @@ def test_preemptions_cut_once_and_only_as_news() -> None:
     endpoint.now += 30.0
     endpoint.say(preemptions=3.0)
     assert endpoint.reasons[-1] == "cut: engine preempts"
-    assert endpoint.limit == int(0.8 * before)
+    assert endpoint.limit == int(0.9 * before)
     endpoint.now += 5.0
     endpoint.say(preemptions=6.0)  # gauges trail
-    assert endpoint.limit == int(0.8 * before)
+    assert endpoint.limit == int(0.9 * before)
     endpoint.now += 30.0
     endpoint.say(preemptions=6.0)
-    assert endpoint.limit == int(0.8 * before)
+    assert endpoint.limit == int(0.9 * before)
     endpoint.say(preemptions=0.0)  # it was started anew
-    assert endpoint.limit == int(0.8 * before)
+    assert endpoint.limit == int(0.9 * before)
 
 
 def test_a_level_that_preempted_is_left_alone_for_a_minute() -> None:
@@ -276,7 +276,7 @@ def test_a_level_that_preempted_is_left_alone_for_a_minute() -> None:
     before = endpoint.limit
     endpoint.served = 200
     endpoint.run(20.0)
-    assert endpoint.limit <= before / 0.8
+    assert endpoint.limit <= before / 0.9
     endpoint.say(preemptions=3.0)
     endpoint.run(120.0, each=lambda: endpoint.say(preemptions=3.0))
     assert endpoint.limit > 100
