@@ -152,7 +152,7 @@ def test_first_tokens_are_enough_while_the_limit_is_small() -> None:
         limit = law.decision.limit
         reading = Timing(TimingKind.FIRST_TOKEN, 0.1, 100.0)
         law.on_timing(reading, started_at=5.1 + n, inflight=limit, now=5.2 + n)
-    assert law.decision.limit == 8
+    assert law.decision.limit == 4
 
 
 @pytest.mark.parametrize("kind", [TimingKind.OUTPUT_TOKEN, TimingKind.WORK])
@@ -164,12 +164,12 @@ def test_no_other_reading_moves_it(kind: TimingKind) -> None:
 
 
 def test_first_tokens_of_little_use_do_not_raise_it() -> None:
-    law = Knee(4, 64)
-    law.on_end(Outcome.OK, started_at=0.0, inflight=4, now=5.0)
+    law = Knee(2, 64)
+    law.on_end(Outcome.OK, started_at=0.0, inflight=2, now=5.0)
     for n in range(40):
         reading = Timing(TimingKind.FIRST_TOKEN, 0.1, 100.0)
-        law.on_timing(reading, started_at=5.1 + n, inflight=2, now=5.2 + n)
-    assert law.decision.limit == 4
+        law.on_timing(reading, started_at=5.1 + n, inflight=1, now=5.2 + n)
+    assert law.decision.limit == 2
 
 
 # -- refusals and time-outs ------------------------------------------------------------------------
@@ -212,7 +212,8 @@ def test_refusals_at_random_do_not_cut() -> None:
 
 
 def test_time_outs_cut_once_in_a_drain_and_then_harder() -> None:
-    endpoint = settled(64)
+    endpoint = Endpoint(Knee(1, 64))
+    endpoint.run(30.0)
     first = endpoint.limit
     limits = [first]
     for _ in range(400):

@@ -117,6 +117,11 @@ class Judge:
             waits = self._compare(self._base, level).slowness > _QUEUES
             self._base = None if waits else level
 
+    def extend_base(self, level: Level) -> None:
+        """Take in a further level, if requests wait as little there."""
+        if self._base is not None and self._compare(self._base, level).slowness < _SLOWER:
+            self._base.readings.extend(level.readings)
+
     def learn_base(self, lower: Level, upper: Level) -> None:
         """Take the lower level as base if it is lower than the base, or as good."""
         base = self._base

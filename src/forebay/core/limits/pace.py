@@ -119,15 +119,18 @@ def gain(before: Level, after: Level, work: float) -> Gain:
         after: the other.
         work: of a usual request.
     """
-    mean_work = sum(reading.work for reading in before.readings) / len(before)
-    half_s = before.seconds / 2
+    # The level that is known better tells what a line looks like on this endpoint.
+    better, other = (before, after) if len(before) >= len(after) else (after, before)
+    mean_work = sum(reading.work for reading in better.readings) / len(better)
+    half_s = better.seconds / 2
     guess = _Line(half_s, half_s / mean_work) if mean_work > 0 else _Line(2 * half_s, 0.0)
-    first, first_error = _fit(before.readings, guess, work)
-    second, second_error = _fit(after.readings, first, work)
+    better_line, better_error = _fit(better.readings, guess, work)
+    other_line, other_error = _fit(other.readings, better_line, work)
+    slowness = log(other_line.at(work) / better_line.at(work))
     width = log(after.inflight / before.inflight)
     fate = _SHARED_FATE * sqrt(1 / before.pools + 1 / after.pools)
-    error = sqrt(first_error**2 + second_error**2 + fate**2)
-    return Gain(width - log(second.at(work) / first.at(work)), width, error)
+    error = sqrt(better_error**2 + other_error**2 + fate**2)
+    return Gain(width - (slowness if other is after else -slowness), width, error)
 
 
 def _fit(readings: Iterable[Reading], guess: _Line, work: float) -> tuple[_Line, float]:
@@ -170,5 +173,5 @@ def _fit(readings: Iterable[Reading], guess: _Line, work: float) -> tuple[_Line,
     scatter = (1 + 4 / count) * sqrt(max(rest, 0.0) / (count - 2) * spread)
     mean_p = sum_p / count
     unknown = _TOGETHER / (_TOGETHER + max(0.0, pp - count * mean_p * mean_p))
-    shape = _APART * unknown * abs(p - mean_p)
+    shape = _APART * unknown * abs(p - mean_p) * total / count
     return line, sqrt(scatter**2 + shape**2) * guess.at(work) / line.at(work)

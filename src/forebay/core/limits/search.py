@@ -7,7 +7,7 @@ the upper one worth what it has more in flight? Four phases:
 
 * RAMP: the limit doubles, as long as that is worth it or may well be. Up to `_SMALL` nothing is
   judged: it costs little, and engines that work in batches gain nothing from the second request but
-  much from the fourth.
+  much from the fourth. Up to `_FEW` it is enough that answers begin.
 * DOWN: a lower level is tried. It is kept if it does as much, else the limit goes back. That is how
   a ramp ends, and how every suspicion is answered that the engine only queues: requests take longer
   than they did, or much longer than with few in flight.
@@ -28,8 +28,8 @@ from typing import NamedTuple
 from forebay.core.limits.judge import Change, Judge
 from forebay.core.limits.pace import Level, Reading
 
-_SMALL = 8
-_DOUBLE, _PROBE, _LEAST_STEP = 2.0, 1.25, 3  # how far up
+_FEW, _SMALL = 4, 8
+_DOUBLE, _PROBE, _LEAST_STEP = 2.0, 1.2, 3  # how far up
 _DEEP, _SHALLOW, _LEAST_DEPTH = 0.5, 0.7, 0.85  # how far down
 _SLACK = 1.2
 _IN_USE, _MORE = 0.9, 1.2  # in flight, by the limit; by the limit below
@@ -140,7 +140,7 @@ class Search:
 
     def begun(self, started_at: float, inflight: int, room: Room, now: float) -> Step | None:
         """An answer has begun: as long as the limit is small, that is enough."""
-        if self._phase is not Phase.RAMP or self._limit >= _SMALL or started_at < self._counts_from:
+        if self._phase is not Phase.RAMP or self._limit >= _FEW or started_at < self._counts_from:
             return None
         if inflight < _IN_USE * self._limit:
             return None
@@ -192,6 +192,7 @@ class Search:
         if worth is None:
             return None
         if worth:
+            self._judge.extend_base(level)
             return self._ramp()
         self._ramping = True
         return self._test("cut: does less do as much?", least=lower.limit)
@@ -203,8 +204,8 @@ class Search:
             return None
         if not worth:
             self._probe_gap = min(2 * self._probe_gap, _MAX_PROBE_GAP)
-            served = self._judge.served(level) if self._judge.knows_base else 0.0
-            rest = min(self._limit, round(_SLACK * served))
+            served = self._judge.served(lower) if self._judge.knows_base else 0.0
+            rest = min(self._limit, int(_SLACK * served))
             return self._back(lower, "cut: more in flight did not pay", rest=rest)
         self._probe_gap = _PROBE_GAP
         if self._judge.pays_in_full(lower, level):
@@ -319,7 +320,10 @@ class Search:
         self._other = other
         self._begun = 0
         self._suspected = self._slow = False
-        self._counts_from = self._now + (_SETTLE[phase] * self.usual_s if limit >= _SMALL else 0.0)
+        self._counts_from = self._now
+        if limit > (_SMALL if phase is Phase.RAMP else _FEW):
+            drains_s = other.seconds if phase is Phase.DOWN and other else 0.0
+            self._counts_from += _SETTLE[phase] * max(self.usual_s, drains_s)
         self._probe_at = self._now + self._probe_gap * self.usual_s
         self._held = Level(limit)
         self._counts_above = _IN_USE * limit
