@@ -13,6 +13,7 @@ import itertools
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from math import isfinite
 from statistics import median
 
 from bench import results
@@ -49,6 +50,13 @@ def run_all(
     return found
 
 
+def _medians(figures: list[measure.Figures]) -> dict[str, float | None]:
+    """Of each figure; None where it is infinite: it never happened."""
+    rows = [asdict(one) for one in figures]
+    found = {key: median(row[key] for row in rows) for key in rows[0]}
+    return {key: value if isfinite(value) else None for key, value in found.items()}
+
+
 def main() -> None:
     """Read the command line, run, write."""
     parser = argparse.ArgumentParser(prog="python -m bench.control", description=__doc__)
@@ -63,10 +71,7 @@ def main() -> None:
     if arguments.dry:
         return
     medians = {
-        name: {
-            law: {key: median(asdict(f)[key] for f in figures) for key in asdict(figures[0])}
-            for law, figures in by_law.items()
-        }
+        name: {law: _medians(figures) for law, figures in by_law.items()}
         for name, by_law in runs.items()
     }
     path = results.write(

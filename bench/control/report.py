@@ -34,6 +34,16 @@ def table(runs: Mapping[str, Mapping[str, Sequence[Figures]]]) -> str:
     return "\n".join(lines)
 
 
+def queues(runs: Mapping[str, Mapping[str, Sequence[Figures]]]) -> str:
+    """What waits inside the engine, in service times: each law on each scenario."""
+    names = [law for law in laws.NAMES if law in next(iter(runs.values()))]
+    lines = [f"| scenario | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for name, by_law in runs.items():
+        cells = [f"{median(f.waiting for f in by_law[law]):.1f}" for law in names]
+        lines.append(f"| [{name}](#{name}) | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def details(runs: Mapping[str, Mapping[str, Sequence[Figures]]]) -> str:
     """Each scenario with its plot and the other figures."""
     parts = []
@@ -74,7 +84,16 @@ def write(runs: Mapping[str, Mapping[str, Sequence[Figures]]]) -> None:
     page = _PAGE.read_text("utf-8")
     before, rest = page.split(_BEGIN, 1)
     _, after = rest.split(_END, 1)
-    body = f"{table(runs)}\n\n{details(runs)}"
+    body = "\n\n".join(
+        (
+            "## Work per second, percent of the oracle's",
+            table(runs),
+            "## Waiting inside the engine, service times",
+            queues(runs),
+            "## Scenarios",
+            details(runs),
+        )
+    )
     _PAGE.write_text(f"{before}{_BEGIN}\n{body}\n{_END}{after}", "utf-8")
 
 
