@@ -191,7 +191,7 @@ class Knee:
         """Where the limit may go now."""
         held = self._engine.holds_growth(now)
         if held is not None:
-            return Room(self._floor, self._decision.limit, held)
+            return Room(self._floor, self._decision.limit, held, may_pass=True)
         room = Room(self._floor, self._ceiling, "at the ceiling")
         if now < self._barred_until and self._bar < room.most:
             room = Room(

@@ -67,11 +67,19 @@ class Step(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Where the limit may go now: never below `floor`; not above `most`, and `why_not` then."""
+    """Where the limit may go now.
+
+    Args:
+        floor: never below.
+        most: not above.
+        why_not: why not above.
+        may_pass: what keeps it from going above may be over in a moment.
+    """
 
     floor: int
     most: int
     why_not: str = ""
+    may_pass: bool = False
 
 
 class Search:
@@ -180,6 +188,8 @@ class Search:
 
     def _look_at_ramp(self) -> Step | None:
         lower, level = self._other, self._fresh
+        if self._room.may_pass and self._room.most <= self._limit and self._pools < _RAMP_POOLS:
+            return None  # the prompts of what has just been let in, perhaps
         if self._limit < _SMALL:
             self._judge.begin_base(lower, level)
             return self._ramp()
@@ -210,7 +220,10 @@ class Search:
         self._probe_gap = _PROBE_GAP
         if self._judge.pays_in_full(lower, level):
             return self._ramp()
-        return self._stay(level, "grew: more in flight paid")
+        step = self._stay(level, "grew: more in flight paid")
+        if not self._judge.queues(level):
+            self._probe_at = self._now  # perhaps even more does
+        return step
 
     def _look_at_lower(self) -> Step | None:
         level, upper = self._fresh, self._tested
@@ -224,7 +237,9 @@ class Search:
             return self._stay(level, "cut: less in flight did as much")
         self._judge.learn_base(level, upper)
         if ramping:
-            return self._back(upper, "grew: less in flight did less", ramp=True)
+            # What is only likely is held, tested again, and known better then.
+            likely = self._judge.worth_trying(level, upper, decide=True) is True
+            return self._back(upper, "grew: less in flight did less", ramp=likely)
         if self._depth == _DEEP:
             self._depth = _SHALLOW  # the knee may lie in between
         else:
