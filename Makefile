@@ -5,6 +5,7 @@ export UV_PROJECT_ENVIRONMENT := .venv
 UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 PY := .venv/bin/python
 SETUP := .venv/.ready
+COVERED := --cov=forebay.core --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered
 
 .DEFAULT_GOAL := help
 
@@ -14,10 +15,12 @@ help: ## Show this help
 demo: $(SETUP) ## The whole story on this machine, on real engines: a storm without Forebay, then with it
 	$(PY) -m forebay demo
 
-test: $(SETUP) ## Set up, then run all tests
-	$(PY) -m pytest
+test: $(SETUP) ## Set up, then run all tests; those of the core must cover it in full
+	$(PY) -m pytest -q -n auto tests/core $(COVERED)
+	$(PY) -m pytest -q -n auto tests/sim tests/control
+	$(PY) -m pytest -q --ignore tests/core --ignore tests/sim --ignore tests/control
 
-check: lint types layers docs coverage ## Lint, types, layers, docs, coverage of the core
+check: lint types layers docs ## Lint, types, layers, docs
 
 lint: $(SETUP)
 	.venv/bin/ruff check
@@ -31,9 +34,6 @@ layers: $(SETUP)
 
 docs: $(SETUP)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
-
-coverage: $(SETUP)
-	$(PY) -m pytest -q tests/core --cov=forebay.core --cov-branch --cov-fail-under=100 --cov-report=term-missing:skip-covered
 
 test-vllm: $(SETUP) ## The engine tests against real vLLM (installs it: 2 GB, one minute to start)
 	FOREBAY_VLLM=1 $(PY) -m pytest tests/engines/vllm
@@ -82,4 +82,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs coverage test-vllm bench-gateway bench-admission bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-demo bench-sim bench-sim-fit goals clean
+.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-demo bench-sim bench-sim-fit goals clean

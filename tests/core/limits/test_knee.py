@@ -307,6 +307,18 @@ def test_an_engine_that_queues_or_falls_silent_holds_growth_and_stops_nothing() 
     assert endpoint.reason == "held: engine metrics are stale"
 
 
+def test_prompts_that_queue_after_a_step_up_do_not_end_the_ramp() -> None:
+    endpoint = Endpoint(Knee(4, 300), served=100)
+    while endpoint.limit < 16:
+        endpoint.run(0.01)
+    endpoint.run(0.1, each=lambda: endpoint.say(saturated=True))
+    assert endpoint.limit == 16
+    endpoint.say(saturated=False)
+    endpoint.run(0.5)
+    assert endpoint.limit >= 32
+    assert endpoint.reasons == ["grew: more in flight pays"] * len(endpoint.reasons)
+
+
 def test_unknown_is_not_zero() -> None:
     endpoint = Endpoint(Knee(1, 64), served=200)
     endpoint.run(20.0, each=lambda: endpoint.law.on_signal(None, now=endpoint.now))
