@@ -311,7 +311,7 @@ def test_prompts_that_queue_after_a_step_up_do_not_end_the_ramp() -> None:
     endpoint = Endpoint(Knee(4, 300), served=100)
     while endpoint.limit < 16:
         endpoint.run(0.01)
-    endpoint.run(0.1, each=lambda: endpoint.say(saturated=True))
+    endpoint.run(0.22, each=lambda: endpoint.say(saturated=True))
     assert endpoint.limit == 16
     endpoint.say(saturated=False)
     endpoint.run(0.5)
