@@ -9,6 +9,7 @@ from bench.laws.envoy import Envoy
 from bench.laws.gradient2 import Gradient2
 from bench.laws.kv_headroom import KvHeadroom
 from bench.laws.vegas import Vegas
+from forebay.core.limits.fixed import Fixed
 from forebay.core.limits.gradient_aimd import GradientAimd
 from forebay.core.limits.knee import Knee
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from forebay.core.model import Endpoint
 
 OURS = "knee"
+NO_LIMIT = "none"  # the ceiling
 _CLASSES: dict[str, Callable[[int, int], Limit]] = {
     OURS: Knee,
     "gradient_aimd": GradientAimd,
@@ -27,6 +29,7 @@ _CLASSES: dict[str, Callable[[int, int], Limit]] = {
     "gradient2": Gradient2,
     "envoy": Envoy,
     "kv_headroom": KvHeadroom,
+    NO_LIMIT: Fixed,
 }
 NAMES = tuple(_CLASSES)
 
