@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forebay.config import Plan, load, plan_from
 from forebay.config.build import admission_of
+from forebay.config.laws import FixedSettings
 from forebay.core.model import Ending, Outcome, Reason
 from forebay.core.observer import Observer
 from support.deployments import Desk
@@ -18,6 +20,8 @@ EXAMPLES = Path(__file__).parent / "examples"
 
 
 def desk_of(plan: Plan) -> Desk:
+    """A deployment whose limits are at their ceilings."""
+    plan = replace(plan, law=FixedSettings(law="fixed"))
     return Desk(admission_of(plan, random.Random(0), Observer()))
 
 

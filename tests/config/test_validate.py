@@ -64,7 +64,7 @@ def test_the_defaults_are_those_that_are_promised() -> None:
         "MODEL_BREAKER_MAX_COOLDOWN_S": 300.0,
         "MODEL_BREAKER_BACKOFF_FACTOR": 2.0,
         "forebay": {
-            "limit": {"law": "fixed"},
+            "limit": {"law": "knee"},
             "max_overtakes": 8,
             "protection": None,
             "queue": {"max_requests": 1024, "max_bytes": 268435456},

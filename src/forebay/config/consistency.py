@@ -155,9 +155,9 @@ def _differences(first: PlannedEndpoint, again: PlannedEndpoint) -> list[str]:
 
 
 def check_law(config: ForebayConfig, findings: Findings) -> None:
-    """Warn of settings of the adaptive law where another law is in force."""
+    """Warn of settings of the law `gradient_aimd` where another one of ours is in force."""
     law = config.forebay.limit.get("law")
-    if law != "fixed":
+    if law not in {"fixed", "knee"}:
         return
     for name, key in (
         ("gradient_target", "MODEL_LATENCY_GRADIENT_TARGET"),
@@ -167,6 +167,5 @@ def check_law(config: ForebayConfig, findings: Findings) -> None:
             findings.warn(
                 "unused_law_setting",
                 (key,),
-                'has no effect: limits are fixed; "forebay": {"limit": "gradient_aimd"} makes them '
-                "adaptive",
+                f'has no effect on the law {law}; "forebay": {{"limit": "gradient_aimd"}} uses it',
             )

@@ -94,7 +94,7 @@ class ApiKey(Section):
 class ForebaySettings(Section):
     """Forebay's own settings."""
 
-    limit: dict[str, Any] = {"law": "fixed"}
+    limit: dict[str, Any] = {"law": "knee"}
     """The limit law: its name, or an object with `law` and the settings of that law."""
     max_overtakes: Natural = 8
     """How many others may start before a model that waits with nothing running is next."""

@@ -311,6 +311,7 @@ class TestSlotsBySize:
             "chat_models": [
                 entry("chat", f"{serve(talk).url}/v1", engine="unknown", tokens_per_slot=100)
             ],
+            "forebay": {"limit": "fixed"},
         }
         running = await gateway(config)
         talking = [asyncio.create_task(chat(running, "x" * 1200))]

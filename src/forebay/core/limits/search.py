@@ -178,7 +178,7 @@ class Search:
     def _look(self) -> Step | None:
         match self._phase:
             case Phase.RAMP:
-                return self._look_at_ramp()
+                return None if self._may_go_on_soon else self._look_at_ramp()
             case Phase.UP:
                 return self._look_at_upper()
             case Phase.DOWN:
@@ -188,8 +188,6 @@ class Search:
 
     def _look_at_ramp(self) -> Step | None:
         lower, level = self._other, self._fresh
-        if self._room.may_pass and self._room.most <= self._limit and self._pools < _RAMP_POOLS:
-            return None  # the prompts of what has just been let in, perhaps
         if self._limit < _SMALL:
             self._judge.begin_base(lower, level)
             return self._ramp()
@@ -275,6 +273,12 @@ class Search:
         return self._probe() if self._now >= self._probe_at else None
 
     # -- steps -------------------------------------------------------------------------------------
+
+    @property
+    def _may_go_on_soon(self) -> bool:
+        """Whether the engine holds growth, perhaps for the prompts of what was just let in."""
+        room = self._room
+        return room.may_pass and room.most <= self._limit and self._pools < _RAMP_POOLS
 
     @property
     def _pools(self) -> float:
