@@ -23,26 +23,26 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from math import ceil, inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from forebay.core.limits.intake import Intake
 from forebay.core.limits.judge import Change, Judge
-from forebay.core.limits.pace import Level, Reading
+from forebay.core.limits.pace import Level
+from forebay.core.limits.schedule import SHALLOW, Schedule
+
+if TYPE_CHECKING:
+    from forebay.core.limits.pace import Reading
 
 _FEW, _SMALL = 4, 8
 _DOUBLE, _PROBE, _LEAST_STEP = 2.0, 1.2, 3  # how far up
-_DEEP, _SHALLOW, _LEAST_DEPTH = 0.5, 0.7, 0.85  # how far down
+_LEAST_DEPTH = 0.85  # how far down, at least
 _SLACK = 1.2
-_IN_USE, _MORE = 0.9, 1.2  # in flight, by the limit; by the limit below
 
-# Readings that any judgement needs, besides half a pool; those that a change is looked for in.
-_FEWEST, _FRESH, _FRESH_S = 8, 16, 1.0
+# Readings that any judgement needs, besides half a pool.
+_FEWEST = 8
 # Pools that a level needs before less is tried; pools after which it is decided.
 _TESTABLE_POOLS = 2.0
 _RAMP_POOLS, _TEST_POOLS = 2.0, 4.0
-
-# Usual times between two tries, at first and at most.
-_PROBE_GAP, _MAX_PROBE_GAP = 4.0, 64.0
-_TEST_GAP, _MAX_TEST_GAP = 32.0, 1024.0
 
 
 class Phase(Enum):
@@ -96,14 +96,11 @@ class Search:
         self._room = Room(1, limit)
         self._now = -inf
         self._other: Level | None = None  # what it came from, and compares with
-        self._held = self._fresh = Level(limit)  # what was read in HOLD, and since the last look
-        self._read = self._begun = 0
-        self._next_look = limit
-        self._counts_above = _IN_USE * limit
-        self._counts_from = self._probe_at = self._test_at = self._watched_from = -inf
-        self._probe_gap, self._test_gap, self._depth = _PROBE_GAP, _TEST_GAP, _DEEP
+        self._held = Level(limit)  # what was read in HOLD until the last look
+        self._intake = Intake(limit)
+        self._schedule = Schedule()
         self._ramping = False  # a test that ends a ramp, or lets it go on
-        self._suspected = self._slow = False
+        self._slow = False
 
     @property
     def usual_s(self) -> float:
@@ -119,41 +116,35 @@ class Search:
         """Ramp up from a limit: the endpoint was away."""
         self._now = now
         self._ramping = False
-        self._probe_gap, self._test_gap, self._depth = _PROBE_GAP, _TEST_GAP, _DEEP
+        self._schedule.begin()
         self._go(Phase.RAMP, limit)
 
     def hold(self, limit: int, now: float) -> None:
         """Stay at a limit that somebody else has chosen."""
         self._now = now
         self._ramping = False
-        self._probe_gap = _PROBE_GAP
+        self._schedule.more_paid()
         self._go(Phase.HOLD, limit)
 
     def skip(self, now: float) -> None:
         """Leave out what is in flight now."""
-        self._counts_from = now
+        self._intake.skip(now)
 
     def suspect(self, now: float) -> None:
         """Somebody else says that the engine queues: test less as soon as possible."""
-        self._suspected = True
-        self._test_at = min(self._test_at, now)
+        self._schedule.suspect(now)
 
     def turn_back(self, now: float) -> None:
         """Follow a clock that has jumped back to `now`."""
         self._now = now
-        self._counts_from = min(self._counts_from, now)
-        self._watched_from = min(self._watched_from, now)
-        self._probe_at = min(self._probe_at, now)
-        self._test_at = min(self._test_at, now)
+        self._intake.turn_back(now)
+        self._schedule.turn_back(now)
 
     def begun(self, started_at: float, inflight: int, room: Room, now: float) -> Step | None:
         """An answer has begun: as long as the limit is small, that is enough."""
-        if self._phase is not Phase.RAMP or self._limit >= _FEW or started_at < self._counts_from:
+        if self._phase is not Phase.RAMP or self._limit >= _FEW:
             return None
-        if inflight < _IN_USE * self._limit:
-            return None
-        self._begun += 1
-        if self._begun < self._limit:
+        if not self._intake.begun(started_at, inflight):
             return None
         self._room, self._now = room, now
         return self._ramp()
@@ -161,14 +152,9 @@ class Search:
     def ended(self, reading: Reading, room: Room, now: float) -> Step | None:
         """A request was answered."""
         self._judge.see(reading)
-        if reading.inflight < self._counts_above or now - reading.seconds < self._counts_from:
+        if not self._intake.ended(reading, now):
             return None
-        self._fresh.readings.append(reading)
-        self._read += 1
-        if self._read < self._next_look:
-            return None
-        self._next_look = self._read + max(1, self._read // 4)
-        if reading.inflight < _IN_USE * self._limit:
+        if not self._intake.in_use(reading.inflight):
             room = room._replace(most=self._limit, why_not="not in use")
         self._room, self._now = room, now
         return self._look()
@@ -187,16 +173,16 @@ class Search:
                 return self._look_at_hold()
 
     def _look_at_ramp(self) -> Step | None:
-        lower, level = self._other, self._fresh
+        lower, level = self._other, self._intake.lot
         if self._limit < _SMALL:
             self._judge.begin_base(lower, level)
             return self._ramp()
         if lower is None or (len(lower) < _FEWEST and self._limit <= _DOUBLE * _SMALL):
             return self._ramp()
         if not lower.readings:
-            self._ramping, self._depth = True, _SHALLOW
+            self._ramping, self._schedule.depth = True, SHALLOW
             return self._test("cut: does less do as much?")
-        worth = self._judge.worth_trying(lower, level, decide=self._pools >= _RAMP_POOLS)
+        worth = self._judge.worth_trying(lower, level, decide=self._intake.pools >= _RAMP_POOLS)
         if worth is None:
             return None
         if worth:
@@ -206,51 +192,46 @@ class Search:
         return self._test("cut: does less do as much?", least=lower.limit)
 
     def _look_at_upper(self) -> Step | None:
-        lower, level = self._tested, self._fresh
-        worth = self._judge.worth_a_probe(lower, level, decide=self._pools >= _TEST_POOLS)
+        lower, level = self._tested, self._intake.lot
+        worth = self._judge.worth_a_probe(lower, level, decide=self._intake.pools >= _TEST_POOLS)
         if worth is None:
             return None
         if not worth:
-            self._probe_gap = min(2 * self._probe_gap, _MAX_PROBE_GAP)
+            self._schedule.more_did_not_pay()
             served = self._judge.served(lower) if self._judge.knows_base else 0.0
             rest = min(self._limit, int(_SLACK * served))
             return self._back(lower, "cut: more in flight did not pay", rest=rest)
-        self._probe_gap = _PROBE_GAP
+        self._schedule.more_paid()
         if self._judge.pays_in_full(lower, level):
             return self._ramp()
         step = self._stay(level, "grew: more in flight paid")
         if not self._judge.queues(level):
-            self._probe_at = self._now  # perhaps even more does
+            self._schedule.try_more_now(self._now)
         return step
 
     def _look_at_lower(self) -> Step | None:
-        level, upper = self._fresh, self._tested
-        worth = self._judge.worth(level, upper, decide=self._pools >= _TEST_POOLS)
+        level, upper = self._intake.lot, self._tested
+        worth = self._judge.worth(level, upper, decide=self._intake.pools >= _TEST_POOLS)
         if worth is None:
             return None
         ramping, self._ramping = self._ramping, False
         if not worth:
-            self._test_gap, self._probe_gap = _TEST_GAP, _PROBE_GAP
-            self._test_at = self._now  # perhaps even less does as much
+            self._schedule.less_did_as_much(self._now)
             return self._stay(level, "cut: less in flight did as much")
         self._judge.learn_base(level, upper)
         if ramping:
             # What is only likely is held, tested again, and known better then.
             likely = self._judge.worth_trying(level, upper, decide=True) is True
             return self._back(upper, "grew: less in flight did less", ramp=likely)
-        if self._depth == _DEEP:
-            self._depth = _SHALLOW  # the knee may lie in between
-        else:
-            self._depth = _DEEP
-            self._test_gap = min(2 * self._test_gap, _MAX_TEST_GAP)
-        self._test_at = self._now + self._test_gap * self.usual_s
+        self._schedule.less_did_less(self._now, self.usual_s)
         return self._back(upper, "grew: less in flight did less")
 
     def _look_at_hold(self) -> Step | None:
-        level, fresh, slow = self._held, self._fresh, self._slow
-        if self._now - self._watched_from < _FRESH_S:
+        level, fresh, slow = self._held, self._intake.lot, self._slow
+        if self._intake.is_too_short(self._now):
             return None
-        self._watch()
+        self._slow = False
+        self._intake.watch(self._now)
         if level.pools >= fresh.pools:
             match self._judge.change(level, fresh):
                 case Change.SLOWER if slow:
@@ -265,12 +246,11 @@ class Search:
                     self._held = Level(self._limit)  # what was read is partly of slower times
                     return self._ramp()
         level.readings.extend(fresh.readings)
-        is_due = self._now >= self._test_at and level.pools >= _TESTABLE_POOLS
-        if is_due and (self._suspected or self._judge.queues(level)):
-            self._suspected = False
-            self._test_at = self._now + self._test_gap * self.usual_s
+        is_due = self._schedule.less_is_due(self._now) and level.pools >= _TESTABLE_POOLS
+        if is_due and (self._schedule.suspected or self._judge.queues(level)):
+            self._schedule.try_less(self._now, self.usual_s)
             return self._test("cut: does less do as much?")
-        return self._probe() if self._now >= self._probe_at else None
+        return self._probe() if self._schedule.more_is_due(self._now) else None
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -278,16 +258,11 @@ class Search:
     def _may_go_on_soon(self) -> bool:
         """Whether the engine holds growth, perhaps for the prompts of what was just let in."""
         room = self._room
-        return room.may_pass and room.most <= self._limit and self._pools < _RAMP_POOLS
-
-    @property
-    def _pools(self) -> float:
-        """How many times over all that is in flight has been read since the last step."""
-        return self._read / self._limit
+        return room.may_pass and room.most <= self._limit and self._intake.pools < _RAMP_POOLS
 
     @property
     def _level(self) -> Level:
-        return self._held if self._phase is Phase.HOLD else self._fresh
+        return self._held if self._phase is Phase.HOLD else self._intake.lot
 
     def _ramp(self) -> Step:
         return self._grow(Phase.RAMP, _DOUBLE, "grew: more in flight pays")
@@ -309,7 +284,7 @@ class Search:
     def _test(self, why: str, least: int = 0) -> Step:
         """Try less: what is served at once and a little more, but not too little."""
         level, limit = self._level, self._limit
-        to = max(_SLACK * self._judge.served(level), self._depth * limit, least)
+        to = max(_SLACK * self._judge.served(level), self._schedule.depth * limit, least)
         to = max(self._room.floor, int(min(to, _LEAST_DEPTH * limit)))
         if to >= limit:
             return self._stay(level, "held: at the floor")
@@ -320,8 +295,7 @@ class Search:
         """Hold where it is, and go on from what has been read."""
         self._go(Phase.HOLD, self._limit)
         self._held = level
-        if level.readings:
-            self._counts_above = _IN_USE * min(self._limit, level.inflight)
+        self._intake.count_like(level)
         return Step(self._limit, why)
 
     def _back(self, level: Level, why: str, *, rest: int = 0, ramp: bool = False) -> Step:
@@ -334,32 +308,21 @@ class Search:
         return grown if grown.limit != to else Step(to, why)
 
     def _go(self, phase: Phase, limit: int, other: Level | None = None) -> None:
-        self._phase = phase
-        self._limit = limit
-        self._other = other
-        self._begun = 0
-        self._suspected = self._slow = False
-        self._counts_from = self._now
+        self._phase, self._limit, self._other = phase, limit, other
+        self._slow = False
+        self._held = Level(limit)
+        self._schedule.moved(self._now, self.usual_s)
+        settles_s = 0.0
         if limit > (_SMALL if phase is Phase.RAMP else _FEW):
             drains_s = other.seconds if phase is Phase.DOWN and other else 0.0
-            self._counts_from += _SETTLE[phase] * max(self.usual_s, drains_s)
-        self._probe_at = self._now + self._probe_gap * self.usual_s
-        self._held = Level(limit)
-        self._counts_above = _IN_USE * limit
+            settles_s = _SETTLE[phase] * max(self.usual_s, drains_s)
+        self._intake = Intake(limit, self._now, settles_s)
         if other is not None and other.readings and limit > other.limit:
-            # It was room for more that was asked for, not demand: a part of it is enough to judge.
-            self._counts_above = min(self._counts_above, _MORE * other.limit)
-        self._watch()
-        if phase is not Phase.HOLD:
-            self._next_look = max(_FEWEST, limit // 2) if limit >= _SMALL else limit
-
-    def _watch(self) -> None:
-        """Begin a new lot of readings."""
-        self._fresh = Level(self._limit)
-        self._watched_from = self._now
-        self._read = 0
-        self._slow = False
-        self._next_look = max(_FRESH, self._limit)
+            self._intake.count_from_below(other.limit)
+        if phase is Phase.HOLD:
+            self._intake.watch(self._now)
+        elif limit >= _SMALL:
+            self._intake.look_after(max(_FEWEST, limit // 2))
 
     @property
     def _tested(self) -> Level:
