@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import anyio
 import pytest
 
 from support.configs import emulated, entry, one_chat
@@ -55,6 +56,36 @@ async def test_a_queue_full_of_bytes_is_429(serve, gateway):
         await eventually(lambda: running.inflight == 1)
         answer = await asked(running, b'{"model":"m"}' + b" " * 1000)
     assert (answer.status, answer.error["code"]) == (429, "queue_full")
+
+
+ASLEEP = b"""\
+vllm:num_requests_running{engine="0",model_name="m"} 0.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 0.0
+vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} 0.0
+vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="weights_offloaded"} 1.0
+"""
+
+
+async def test_an_engine_that_sleeps_is_503_and_not_taken_for_idle(serve, gateway):
+    asked_for = []
+
+    async def engine(peer):
+        while request := await peer.request():
+            asked_for.append(request.split(b" ", 2)[1].decode())
+            await peer.send(response(ASLEEP, "Content-Type: text/plain; version=0.0.4"))
+
+    running = await gateway(one_chat(serve(engine).url, engine="vllm"))
+    refused = []
+    with anyio.fail_after(5):
+        while not refused or refused[-1].status != 503:  # until the page has been read
+            refused.append(await asked(running))
+    answer = refused[-1]
+    assert answer.error["code"] == "asleep"
+    assert "asleep" in answer.error["message"]
+    try_again_in(answer)
+    asked_for.clear()
+    assert (await asked(running)).status == 503
+    assert CHAT not in asked_for
 
 
 async def test_an_endpoint_that_is_away_is_503(serve, gateway):
