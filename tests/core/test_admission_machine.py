@@ -177,7 +177,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             assert guard.chats == len(chats)
             assert guard.bulk == len(running) - len(chats)
             assert guard._awaiting == sum(not g.answered for g in chats)
-            bulk_waits = any(room.bulk_waiting for room in rooms)
+            bulk_waits = any(room.bulk_waits for room in rooms)
             if bulk_waits and not guard.bulk and guard.holds(self.desk.now):
                 assert guard in self.core._dispatch.holding
                 assert self.core.wake_at(self.desk.now) is not None

@@ -120,7 +120,7 @@ class Dispatch:
         guard = room.guard
         if guard is not None:
             room.held = guard.holds(now)
-            if room.held and room.bulk_waiting:
+            if room.held and room.bulk_waits:
                 guard.wanted()
                 self.holding[guard] = None
         return next_start(room)

@@ -70,7 +70,6 @@ class Queue:
             self.head = ticket
             for member in self.members:
                 member.room.waiting += 1
-                member.room.bulk_waiting += not member.interactive
 
     def leave(self, ticket: Ticket) -> None:
         """Take `ticket` out, from wherever it stands."""
@@ -81,4 +80,3 @@ class Queue:
             if self.head is None:
                 for member in self.members:
                     member.room.waiting -= 1
-                    member.room.bulk_waiting -= not member.interactive

@@ -45,7 +45,6 @@ class Room:
     members: list[Member] = field(default_factory=list)
     guard: Guard | None = None
     held: bool = False  # by the guard: no best-effort member may start; set before who is next
-    bulk_waiting: int = 0  # best-effort ones among `waiting`
     live: int = 0  # grants that are out; `inflight` counts their slots
     inflight: int = 0
     waiting: int = 0  # members that have something waiting; kept by their queues
@@ -65,6 +64,11 @@ class Room:
 
     def __repr__(self) -> str:
         return f"<Room {self.name}: {self.inflight} of {self.budget}, {self.members}>"
+
+    @property
+    def bulk_waits(self) -> bool:
+        """Whether best-effort work waits that an endpoint here might take."""
+        return any(m.waiting and not m.interactive and m.state.usable for m in self.members)
 
     def add(self, member: Member) -> None:
         """Let `member` in. Once all are, `set_budget` checks that their floors fit."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.core.model import Ending, Outcome, Timing, TimingKind
+from forebay.core.model import Ending, EngineState, Outcome, Signal, Timing, TimingKind
 from forebay.core.observer import Observer
 from forebay.core.protection import ProtectionSettings
 from forebay.errors import ConfigError
@@ -333,3 +333,15 @@ def test_each_token_counts_as_the_first_one_does() -> None:
         turn_over(desk)
     assert guard_of(desk).reason.startswith("cut: output token 5.00 × its goal of 0.02 s")
     assert not guard_of(desk).measuring
+
+
+def test_what_waits_for_an_engine_that_sleeps_does_not_keep_chat_from_being_measured() -> None:
+    here = endpoint("embed", interactive=False)
+    there = endpoint("embed", host="b", group="other", ceiling=1, interactive=False)
+    desk = desk_of(endpoint("chat"), here, there, min_duty=1.0)
+    asleep = Signal("test", desk.now, state=EngineState.ASLEEP)
+    desk.see(desk.core.signal(here.id, asleep, desk.now))
+    desk.ask_many("embed", 3)  # one runs elsewhere, two wait
+    for _ in range(20):
+        chat_once(desk)
+    assert guard_of(desk)._steering.known

@@ -213,7 +213,7 @@ class Guard:
     @property
     def _paces(self) -> bool:
         """Whether best-effort work that waits is between two starts: that is no time without it."""
-        return not self.measuring and any(room.bulk_waiting for room in self.rooms)
+        return not self.measuring and any(room.bulk_waits for room in self.rooms)
 
     def _begin_level(self, now: float) -> None:
         """From now on requests of chat count that begin under the present share."""
