@@ -177,8 +177,8 @@ class AdmissionMachine(RuleBasedStateMachine):
             assert guard.chats == len(chats)
             assert guard.bulk == len(running) - len(chats)
             assert guard._awaiting == sum(not g.answered for g in chats)
-            bulk_waits = any(room.bulk_waits for room in rooms)
-            if bulk_waits and not guard.bulk and guard.holds(self.desk.now):
+            only_held = any(self.only_the_guard_holds(m) for room in rooms for m in room.members)
+            if only_held and not guard.bulk and guard.holds(self.desk.now):
                 assert guard in self.core._dispatch.holding
                 assert self.core.wake_at(self.desk.now) is not None
 
@@ -254,11 +254,19 @@ class AdmissionMachine(RuleBasedStateMachine):
         wanted = member.state.usable and (member.waiting or member.inflight)
         return max(0, member.floor - member.inflight) if member.priority or wanted else 0
 
+    def only_the_guard_holds(self, member) -> bool:
+        others = [m for m in member.room.members if m is not member]
+        is_next = member.room.turn in (None, member)
+        return not member.interactive and member.waiting and is_next and self.fits(member, others)
+
     def may_start(self, member, others) -> bool:
+        guard = None if member.interactive else member.room.guard
+        return self.fits(member, others) and not (guard and guard.holds(self.desk.now))
+
+    def fits(self, member, others) -> bool:
         """The rules, said once more, without sums."""
         state, room = member.state, member.room
-        held = not member.interactive and room.guard and room.guard.holds(self.desk.now)
-        if held or not state.usable or state.inflight + 1 > state.limit:
+        if not state.usable or state.inflight + 1 > state.limit:
             return False
         sibling = member.sibling
         if not member.interactive:
