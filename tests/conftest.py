@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 pytest_plugins = ["plugins.engines"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_is_heard() -> None:
+    """Undo what a shell does to its background jobs, so that children are started as usual."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
