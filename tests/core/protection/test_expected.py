@@ -8,7 +8,7 @@ from math import exp, log
 import pytest
 
 from forebay.core.model import Timing, TimingKind
-from forebay.core.protection.expected import BLOCK, Expected
+from forebay.core.protection.expected import BLOCK, FIRST, Expected
 
 KIND = TimingKind.FIRST_TOKEN
 
@@ -27,7 +27,7 @@ def taught(seconds: float = 0.1, count: int = 40, scatter: float = 0.1) -> Expec
 
 def test_nothing_is_expected_before_a_block_of_readings() -> None:
     expected = Expected()
-    for _ in range(BLOCK - 1):
+    for _ in range(FIRST - 1):
         expected.learn(reading(0.1), 1.0)
     assert not expected.known
     assert expected.ratio(reading(0.1), 1.0) is None
@@ -68,6 +68,21 @@ def test_a_machine_of_half_the_speed_is_believed_after_one_block() -> None:
     moves = [expected.learn(reading(0.2, 100 + n), 1.0) for n in range(BLOCK)]
     assert moves[-1] == pytest.approx(2, rel=0.1)
     assert expected.ratio(reading(0.2), 1.0) == pytest.approx(0, abs=0.1)
+
+
+def test_after_another_speed_the_readings_of_both_are_left_out() -> None:
+    expected = taught()
+    before = expected.doubt
+    for seconds in [0.1] * 8 + [0.2] * 24:
+        expected.learn(reading(seconds), 1.0)
+    assert expected.ratio(reading(0.2), 1.0) == pytest.approx(0, abs=0.1)
+    assert expected.doubt < 2 * before
+
+
+def test_a_queue_of_chats_own_is_not_taken_for_another_speed() -> None:
+    expected = taught()
+    moves = [expected.learn(reading(0.9 if n % 16 < 10 else 0.1), 1.0) for n in range(16)]
+    assert set(moves) == {1.0}
 
 
 def test_chance_is_not_taken_for_another_speed() -> None:

@@ -331,7 +331,8 @@ def test_each_token_counts_as_the_first_one_does() -> None:
         (grant,) = desk.of("chat")
         desk.finish(grant, Ending(Outcome.OK, (Timing(OUTPUT, 0.1, 1),)))
         turn_over(desk)
-    assert guard_of(desk).reason.startswith("cut: output token 5.00 × its goal of 0.02 s")
+    assert "output token 5.00 × its goal of 0.02 s" in guard_of(desk).reason
+    assert guard_of(desk).share < 1
     assert not guard_of(desk).measuring
 
 
@@ -345,3 +346,9 @@ def test_what_waits_for_an_engine_that_sleeps_does_not_keep_chat_from_being_meas
     for _ in range(20):
         chat_once(desk)
     assert guard_of(desk)._steering.known
+
+
+def test_endpoints_of_one_gpu_have_one_share_of_all_their_floors() -> None:
+    first, second = (endpoint(each, interactive=False, floor=2) for each in ("embed", "rank"))
+    desk = desk_of(endpoint("chat"), first, second)
+    assert guard_of(desk).share == 4

@@ -20,8 +20,27 @@ def test_it_goes_back_to_the_last_level_that_was_fine() -> None:
     law = share()
     assert law.judge(FAST, 1.2, 0.0, used=True) is Move.GREW
     assert law.value == 5
-    assert law.judge(SLOW, 3.0, 10.0, used=True) is Move.CUT
+    assert law.judge(SLOW, 1.6, 10.0, used=True) is Move.CUT
     assert law.value == 4
+
+
+def test_chat_that_is_several_times_too_slow_is_relieved_at_once() -> None:
+    law = share()
+    law.judge(FAST, 1.2, 0.0, used=True)
+    law.judge(SLOW, 3.0, 10.0, used=True)
+    assert law.value == pytest.approx(5 / 8)
+    law = share()
+    law.judge(SLOW, 30.0, 0.0, used=True)
+    assert law.value == pytest.approx(0.4)
+
+
+def test_steps_are_largest_where_no_level_was_too_much_yet() -> None:
+    fresh, burnt = share(), share()
+    burnt.judge(SLOW, 1.6, 0.0, used=True)
+    before = burnt.value
+    fresh.judge(FAST, 1.0, 50.0, used=True)
+    burnt.judge(FAST, 1.0, 50.0, used=True)
+    assert fresh.value / 4 > burnt.value / before
 
 
 def test_far_below_the_target_it_grows_faster() -> None:
@@ -31,10 +50,10 @@ def test_far_below_the_target_it_grows_faster() -> None:
     assert far.value > near.value > 4
 
 
-def test_where_nothing_was_fine_it_goes_down_in_proportion_but_never_by_more_than_half() -> None:
+def test_where_nothing_was_fine_it_goes_down_in_proportion_but_not_by_more_than_half() -> None:
     little, much = share(), share()
     little.judge(SLOW, 1.4, 0.0, used=True)
-    much.judge(SLOW, 30.0, 0.0, used=True)
+    much.judge(SLOW, 1.9, 0.0, used=True)
     assert (little.value, much.value) == (pytest.approx(2.5), 2.0)
 
 
@@ -95,15 +114,22 @@ def test_cuts_that_were_not_the_cure_are_taken_back() -> None:
     law.judge(SLOW, 2.0, 0.0, used=True)
     law.judge(SLOW, 2.0, 10.0, used=True)
     assert law.cuts == 2
-    assert law.value < 2
-    law.forget(absolve=True)
+    assert law.value < 3
+    assert law.forget(2.0)
     assert (law.value, law.cuts) == (4, 0)
+
+
+def test_cuts_stay_where_chats_own_speed_explains_only_a_part() -> None:
+    law = share()
+    law.judge(SLOW, 6.0, 0.0, used=True)
+    assert not law.forget(2.0)
+    assert law.value < 1
 
 
 def test_a_faster_machine_takes_no_cut_back() -> None:
     law = share()
     law.judge(SLOW, 2.0, 0.0, used=True)
-    law.forget(absolve=False)
+    assert not law.forget(0.5)
     assert law.value < 4
 
 

@@ -11,23 +11,21 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import islice
-from math import exp, hypot, inf, log, log2
-from statistics import fmean
+from math import exp, inf, log, log2, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from forebay.core.protection.slow import error, upper
+from forebay.core.protection.slow import error, news, quick, spread, upper
 from forebay.core.protection.surface import FLAT, Surface, fit
 
 if TYPE_CHECKING:
     from forebay.core.model import Timing
 
-BLOCK = 8
+FIRST, BLOCK = 8, 16
 _MEMORY = 128
 # Another speed: so much of a difference, as a logarithm, and so many times its standard error.
 _MOVED, _CERTAIN = 0.1, 3.0
-# Readings of a block come one after the other; too few to tell how much alike that makes them.
-_ALIKE = 0.5
+# Of a few readings the error is a guess, and the surface has been fitted to them.
+_FEW = 16
 _MIN_S = 1e-6
 _TAIL = 0.95
 # Rates beyond those that were seen alone, in doublings, of which nothing is known; and the least
@@ -73,7 +71,7 @@ class Expected:
             How many times as long as before chat turned out to take alone; 1 for no change.
         """
         self._block.append(_reading(timing, rate))
-        return self._fold() if len(self._block) >= BLOCK else 1.0
+        return self._fold() if len(self._block) >= (BLOCK if self._readings else FIRST) else 1.0
 
     def ratio(self, timing: Timing, rate: float) -> float | None:
         """How many times its expectation a reading is, as a logarithm.
@@ -92,18 +90,20 @@ class Expected:
         block, self._block = self._block, []
         moved = 0.0
         if self._readings:
-            new = [self._over(reading) for reading in block]
-            old = [self._over(reading) for reading in islice(self._readings, _MEMORY)]
-            off = fmean(new) - fmean(old)
-            if abs(off) > max(_MOVED, _CERTAIN * hypot(error(new, alike=_ALIKE), error(old))):
+            old = [self._over(reading) for reading in self._readings]
+            off = quick(map(self._over, block)) - quick(old)
+            number = news(old) / (1 / len(block) + 1 / len(old))
+            if abs(off) > max(_MOVED, _CERTAIN * spread(old) / sqrt(number)):
                 moved = off
-                shifted = [each._replace(time=each.time + moved) for each in self._readings]
+                # The block before this one may have been of both speeds.
+                kept = list(self._readings)[:-BLOCK]
                 self._readings.clear()
-                self._readings.extend(shifted)
+                self._readings.extend(each._replace(time=each.time + moved) for each in kept)
         self._readings.extend(block)
         self._surface = fit(self._readings)
         over = [self._over(reading) for reading in self._readings]
-        self.slow, self.doubt = upper(over), error(over)
+        count = len(over)
+        self.slow, self.doubt = upper(over), error(over) * (1 + _FEW / count)
         self.tail = sorted(over)[int(_TAIL * (len(over) - 1))]
         return exp(moved)
 

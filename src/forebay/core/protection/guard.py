@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from forebay.core.room import Room
 
 _MOST_SLOTS = 10**6
+# Chat is alone in a gap of best-effort work once that has lasted so long. What fits into shorter
+# ones are the fast requests.
+_GAP_S = 2.0
 # A start is put off for as many of chat's first-token times, at most.
 _PATIENCE, _GAIN = 2.0, 0.1
 
@@ -113,7 +116,8 @@ class Guard:
 
     def wanted(self) -> None:
         """Note that best-effort work waits for this gate."""
-        self._steering.used = True
+        if not self.measuring:
+            self._steering.used = True
 
     def opens_at(self, now: float) -> float:
         """When it is worth a look although nothing happens; infinity if never."""
@@ -200,7 +204,8 @@ class Guard:
         steering, endpoint = self._steering, member.state.endpoint.id
         window, rate, moved = steering.window, self._rhythm.rate(now), False
         measured = self.measuring
-        if not self.bulk and started_at >= self._bulk_ended_at and not self._paces:
+        alone_at = self._bulk_ended_at + (0.0 if measured else _GAP_S)
+        if not self.bulk and started_at >= alone_at and not self._paces:
             moved = steering.learn(endpoint, timing, rate, now)
         elif not self.measuring:
             settled = started_at >= self._settled_at

@@ -18,10 +18,14 @@ from math import inf, log
 
 from forebay.core.protection.window import Verdict
 
-# One judgement cuts to no less than, and no more than, these parts of the share.
+# One judgement cuts to no less than, and no more than, these parts of the share. Chat for which a
+# part of less than `_WRECKED` would be in proportion is several times too slow, and a queue grows
+# before it: the cut is deep, and what was seen before does not hold.
 _DEEPEST_CUT, _LEAST_CUT = 0.5, 0.8
-# Steps up: near the target, and far below it (so much of the excess that is allowed).
-_STEP, _FAR_STEP, _FAR = 1.25, 1.6, 0.5
+_WRECKED, _DEEP_CUT = 0.2, 0.1
+# Steps up: near the target, far below it (so much of the excess that is allowed), and far below it
+# where no level has been too much yet.
+_STEP, _FAR_STEP, _FIRST_STEP, _FAR = 1.25, 1.6, 2.5, 0.5
 # How long a level that was too much is left alone, seconds; doubled each time.
 _BARRED_S, _MOST_BARRED_S = 30.0, 900.0
 _SAME_LEVEL = 0.75
@@ -32,8 +36,8 @@ _LEAST_STEP = 1.04
 _LEVEL, _GAIN = 1.25, 0.4
 # One in so many of chat's readings may be slow because of what its idle time let in. How much less
 # that lets in, at most and at least, and how much more every other reading does.
-_READINGS_PER_SLOW, _MOST_OWED = 20.0, 200.0
-_LEAST, _LESS, _MORE = 0.5, 0.8, 1.04
+_READINGS_PER_SLOW, _MOST_OWED = 25.0, 200.0
+_LEAST, _LESS, _MORE = 0.5, 0.8, 1.01
 _ALL = 1e6
 
 
@@ -62,7 +66,8 @@ class Share:
     cuts: int = field(default=0, init=False)
     # By level: the value, and how slow chat was beside it, a logarithm.
     _seen: dict[int, tuple[float, float]] = field(default_factory=dict)
-    _before: float = 0.0  # the value before `cuts`
+    _before: float = 0.0  # the value before `cuts`, and how slow chat was
+    _blamed: float = 0.0
     _bar: float = inf  # a value that was too much
     _barred_until: float = -inf
     _barred_s: float = 0.0
@@ -90,20 +95,25 @@ class Share:
             self._grow(ratio, now) if verdict is Verdict.FAST and used and not slow else Move.HELD
         )
 
-    def forget(self, *, absolve: bool) -> None:
+    def forget(self, moved: float) -> bool:
         """Chat alone has another speed: what was seen says nothing any more.
 
         Args:
-            absolve: take the last cuts back; it was not best-effort work that slowed chat down.
+            moved: times as long as before that it takes.
+
+        Returns:
+            Whether that is why chat was slow, so that the last cuts were taken back.
         """
-        if absolve and self.cuts:
+        innocent = self.cuts > 0 and moved > 1 and self._blamed <= moved * self.target
+        if innocent:
             self.value = max(self.value, self._before)
         self._bar, self.cuts = inf, 0
         self._seen.clear()
+        return innocent
 
     def _cut(self, ratio: float, now: float) -> Move:
         if not self.cuts:
-            self._before = self.value
+            self._before, self._blamed = self.value, ratio
         self.cuts += 1
         if self.value <= self.least:
             return Move.HELD
@@ -111,17 +121,20 @@ class Share:
         allowed, here = log(self.target), _level(self.value)
         below = [each for level, each in self._seen.items() if level < here]
         good = [value for value, seen in below if seen <= allowed]
-        if good:
+        part = (self.target - 1) / max(ratio - 1, self.target - 1)
+        if part < _WRECKED:
+            cut = self.value * max(part, _DEEP_CUT)
+        elif good:
             cut = max(good)
         else:
-            part = (self.target - 1) / max(ratio - 1, self.target - 1)
             cut = self.value * min(max(part, _DEEPEST_CUT), _LEAST_CUT)
         self.value = max(self.least, cut)
         return Move.CUT
 
     def _grow(self, ratio: float, now: float) -> Move:
         far = ratio - 1 < _FAR * (self.target - 1)
-        grown = self.value * (_FAR_STEP if far else _STEP)
+        far_step = _FIRST_STEP if self._bar == inf else _FAR_STEP
+        grown = self.value * (far_step if far else _STEP)
         if self.value < self._bar:
             barred = now < self._barred_until
             most = self._bar * _UNDER_BAR if barred else max(self._bar, self.value * _LEAST_STEP)

@@ -8,11 +8,15 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 _PART, _LEFT_OUT = 5, 20
-# Of readings that scatter normally, that mean has so many times the variance of the mean of all.
-_VARIANCE = 2.1
+# Beyond the 80th percentile most times tail off exponentially, in logarithms too. Of such readings
+# that mean has, as its standard error, so many times their mean excess over that percentile, over
+# the root of their number.
+_ERROR = 2.7
+# What the excess is at least, as a part of the standard deviation: few readings do not tell it.
+_LEAST_EXCESS = 0.55
 _MOST_ALIKE = 0.9
 
 
@@ -28,6 +32,12 @@ def upper(values: Collection[float]) -> float:
     return sum(slowest) / len(slowest)
 
 
+def quick(values: Iterable[float]) -> float:
+    """The lower quartile: company slows most readings a little and some a lot, but not those."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 4]
+
+
 def spread(values: Collection[float]) -> float:
     """The standard deviation; of fewer than two, 0."""
     count = len(values)
@@ -37,19 +47,22 @@ def spread(values: Collection[float]) -> float:
     return sqrt(sum((value - mean) ** 2 for value in values) / (count - 1))
 
 
-def error(values: Sequence[float], *, alike: float | None = None) -> float:
-    """The standard error of `upper`, of values in the order in which they came.
+def error(values: Sequence[float]) -> float:
+    """The standard error of `upper`, of values in the order in which they came."""
+    count = len(values)
+    slowest = sorted(values)[count - max(1, count // _PART) - 1 :]
+    excess = max(fmean(slowest) - slowest[0], _LEAST_EXCESS * spread(values))
+    return _ERROR * excess / sqrt(count * news(values))
 
-    What runs at the same time is slow for the same reason, so that neighbours tell less than their
-    number says: as much as (1 - r) / (1 + r) times as many, where r is their correlation.
 
-    Args:
-        values: in order.
-        alike: their correlation; None to take theirs.
+def news(values: Sequence[float]) -> float:
+    """How much each value tells that those before it did not; 1 if they have nothing in common.
+
+    What runs at the same time is slow for the same reason: neighbours whose correlation is r tell
+    as much as (1 - r) / (1 + r) times as many independent ones.
     """
-    if alike is None:
-        alike = min(max(_correlation(values), 0.0), _MOST_ALIKE)
-    return spread(values) * sqrt(_VARIANCE * (1 + alike) / (1 - alike) / len(values))
+    alike = min(max(_correlation(values), 0.0), _MOST_ALIKE)
+    return (1 - alike) / (1 + alike)
 
 
 def _correlation(values: Sequence[float]) -> float:

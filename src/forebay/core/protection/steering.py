@@ -85,8 +85,7 @@ class Steering:
         self.pauses.measured(now)
         if 1 / _NOTABLE < moved < _NOTABLE:
             return False
-        innocent = moved > 1 and self.share.cuts > 0
-        self.share.forget(absolve=innocent)
+        innocent = self.share.forget(moved)
         blame = "best-effort work is not the cause: " if innocent else ""
         self.reason = f"measured: {blame}chat alone takes {moved:.2f} × what it did"
         self.begin(now)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import exp, hypot, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from forebay.core.protection.slow import error, upper
+from forebay.core.protection.slow import error, quick, upper
 
 if TYPE_CHECKING:
     from forebay.core.model import TimingKind
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # for whenever their number has doubled: who looks all the time finds what chance brings.
 _FEW, _MANY = 20, 320
 _LEAST_S = 3.0
+# Readings in a row of which three in four are slower than slow ones may be need no more: chat is
+# several times too slow, perhaps since a moment ago.
+_ROW = 16
 # How many standard errors from the target are certain (more, of few readings), and likely.
 _CERTAIN, _LIKELY = 2.5, 1.0
 _FEW_DOUBTS = 8
@@ -59,6 +62,7 @@ class Window:
     began_at: float
     target: float
     _due: bool = False
+    _row: Judgement | None = None
     _ratios: dict[TimingKind, deque[float]] = field(default_factory=dict)
     _alone: dict[TimingKind, tuple[float, float]] = field(default_factory=dict)
 
@@ -79,12 +83,18 @@ class Window:
         looks, rest = divmod(len(ratios), _FEW)
         if not rest and looks & (looks - 1) == 0:  # a power of two
             self._due = True
+        row = list(ratios)[-_ROW:]
+        if len(row) == _ROW and quick(row) > slow + doubt + log(self.target):
+            self._row = Judgement(Verdict.TOO_SLOW, kind, exp(upper(row) - slow))
 
     def judge(self, now: float) -> Judgement | None:
         """What the readings say; None while they do not."""
-        if now - self.began_at < _LEAST_S or not self._due:
+        if now - self.began_at < _LEAST_S:
             return None
-        self._due = False
+        row, due = self._row, self._due
+        self._row, self._due = None, False
+        if row is not None or not due:
+            return row
         found = [self._judge(*each) for each in self._ratios.items() if len(each[1]) >= _FEW]
         sure = [each for each in found if each is not None]
         slow = [each for each in sure if each.verdict is Verdict.TOO_SLOW]
@@ -100,7 +110,7 @@ class Window:
         certain = _CERTAIN * (1 + _FEW_DOUBTS / count)
         if margin > (certain if count < _MANY else _LIKELY) * doubt:
             verdict = Verdict.TOO_SLOW
-        elif count >= 2 * _FEW and margin < -(certain if count < 4 * _FEW else _LIKELY) * doubt:
+        elif margin < -(certain if count < 2 * _FEW else _LIKELY) * doubt:
             verdict = Verdict.FAST
         elif count >= _MANY:
             verdict = Verdict.RIGHT
