@@ -79,7 +79,8 @@ class AsyncLimiter:
         self.admission = admission
         self._loop = loop
         self._waiters: dict[Ticket, asyncio.Future[Grant]] = {}
-        self._wake_up: asyncio.TimerHandle | None = None
+        self._wake_up: asyncio.Handle | None = None
+        self._wakes_at = inf  # of `_wake_up`; uvloop's handle of a short time does not tell
         self._closed = False
 
     def now(self) -> float:
@@ -210,14 +211,15 @@ class AsyncLimiter:
     def _set_wake_up(self) -> None:
         """See to it that what waits for nothing but time is looked at in time."""
         at = self.admission.wake_at(self._loop.time()) if self._waiters else None
-        if at is None or (self._wake_up is not None and self._wake_up.when() <= at):
+        if at is None or self._wakes_at <= at:
             return
         if self._wake_up is not None:
             self._wake_up.cancel()
+        self._wakes_at = at
         self._wake_up = self._loop.call_at(at, self._tick)
 
     def _tick(self) -> None:
-        self._wake_up = None
+        self._wake_up, self._wakes_at = None, inf
         self._carry_out(self.admission.tick(self._loop.time()))
 
 
