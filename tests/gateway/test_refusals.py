@@ -180,6 +180,15 @@ class TestAnEndpointsOwnRefusal:
         running = await gateway(one_chat(Endpoint(serve, busy).url))
         assert try_again_in(await asked(running)) == 1
 
+    async def test_gets_a_time_to_try_again_while_it_loads(self, serve, gateway):
+        loads = json_response(
+            {"error": {"message": "Loading model"}}, status="503 Service Unavailable"
+        )
+        running = await gateway(one_chat(Endpoint(serve, loads).url))
+        answer = await asked(running)
+        assert b"Loading model" in answer.body
+        assert try_again_in(answer) == 1
+
     @pytest.mark.parametrize("given", ["7", "Sun, 06 Nov 2094 08:49:37 GMT"])
     async def test_keeps_a_time_that_it_gave(self, serve, gateway, given):
         busy = json_response({}, f"Retry-After: {given}", status="429 Too Many Requests")

@@ -159,4 +159,7 @@ class Emulator:
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
-            raise ForebayError(f"cannot listen on {host} port {port}: {error.strerror}") from error
+            raise ForebayError(
+                f"cannot listen on {host} port {port}: {error.strerror}; choose another --port "
+                "(embeddings take the next one)"
+            ) from error

@@ -95,7 +95,8 @@ class Admin:
 
 async def _not_found(request: Request, error: Exception) -> Response:
     status_code = getattr(error, "status_code", 404)
-    what = "no such page" if status_code == HTTPStatus.NOT_FOUND else "this method is not allowed"
+    is_missing = status_code == HTTPStatus.NOT_FOUND
+    what = "no such page; the API is under /v1" if is_missing else "this method is not allowed"
     refused = Refused(status_code, f"{request.method} {request.url.path}: {what}", code="not_found")
     return await _refused(request, refused)
 

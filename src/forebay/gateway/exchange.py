@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Exchange", "Failed"]
 
 # Constants of modules: looking an enum's member up costs more than what is done with it.
-_OK, _CONGESTION = Outcome.OK, Outcome.CONGESTION
+_OK = Outcome.OK
+# Refusals after which it is worth another try.
+_TRY_AGAIN = frozenset({Outcome.CONGESTION, Outcome.LOADING})
 _FIRST_TOKEN = TimingKind.FIRST_TOKEN
 # An error's body is read up to here to understand it, before it is passed on.
 _ERROR_BYTES = 256 * 1024
@@ -187,7 +189,7 @@ class Exchange:
             raise failure.refused_upstream(self.target, response.status, bytes(body), ending)
         await call.stop_keepalive()
         sent = self._headers_to_client()
-        if outcome is _CONGESTION and ending.retry_after_s is None:
+        if outcome in _TRY_AGAIN and ending.retry_after_s is None:
             sent = [*headers.without(sent, b"retry-after"), (b"retry-after", b"1")]
         call.responder.start(response.status, sent)
         await self._pass_on_all(response, bytes(body))

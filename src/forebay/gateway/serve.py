@@ -154,6 +154,13 @@ class Server:
         front.stopping = True
         for connection in tuple(front.connections):
             connection.stop()
+        if front.connections:
+            _log.info(
+                "stopping: %d connections still have an answer to come, and up to %g s for it; "
+                "Ctrl-C again breaks them off",
+                len(front.connections),
+                self._drain_s,
+            )
         await _first_of(front.empty(), self._hurry.wait(), within_s=self._drain_s)
         for connection in tuple(front.connections):
             connection.break_off()
