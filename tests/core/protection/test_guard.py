@@ -21,10 +21,11 @@ class Told(Observer):
         self.moves.append((guard.share, guard.reason))
 
 
-def desk_of(*endpoints, observer=None, **settings) -> Desk:
+def desk_of(*endpoints, observer=None, budgets=None, **settings) -> Desk:
     made = endpoints or (endpoint("chat"), endpoint("embed", interactive=False))
     protection = ProtectionSettings(**settings)
-    core = admission(*made, protection=protection, observer=observer or Told())
+    told = observer or Told()
+    core = admission(*made, budgets=budgets, protection=protection, observer=told)
     return Desk(core)
 
 
@@ -350,5 +351,5 @@ def test_what_waits_for_an_engine_that_sleeps_does_not_keep_chat_from_being_meas
 
 def test_endpoints_of_one_gpu_have_one_share_of_all_their_floors() -> None:
     first, second = (endpoint(each, interactive=False, floor=2) for each in ("embed", "rank"))
-    desk = desk_of(endpoint("chat"), first, second)
+    desk = desk_of(endpoint("chat"), first, second, budgets={"gpu": 8})
     assert guard_of(desk).share == 4
