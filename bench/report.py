@@ -31,7 +31,7 @@ def update() -> None:
     """Write what the results say into the pages; a benchmark without results is left out."""
     for content in results.read_all():
         parts = [_measured(content), _goals(content["results"])]
-        if "medians" in content["details"]:
+        if content["name"] == "gateway":
             parts.insert(1, _gateways(content))
         if "levels" in content["details"]:
             parts.insert(1, _levels(content["details"]["levels"]))
