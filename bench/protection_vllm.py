@@ -33,8 +33,8 @@ _START_S = 300
 _LEARN_S = 120.0
 _GOALS = {1.6: (1.7, 0.75), 1.4: (1.5, 0.60)}  # by target: chat at most, bulk at least
 _ON = "vLLM on 2 cores, tiny model, 8 sequences; one chat user and 32 bulk generations"
-# Two of vLLM's processes spin while there is work, and two cores are all there are: without this its
-# own HTTP server, Forebay and whoever asks are left waiting for most of a second.
+# Two of vLLM's processes spin while there is work, and two cores are all there are: without this,
+# its own HTTP server, Forebay and whoever asks are left waiting even more.
 _NICE = 10
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
