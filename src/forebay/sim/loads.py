@@ -6,6 +6,7 @@ workers, and each asks again when it has its answer.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import cos, inf, pi
 from typing import TYPE_CHECKING, NamedTuple
@@ -57,7 +58,7 @@ def wave(low: float, high: float, period_s: float) -> Rate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(ABC):
     """Requests for one model.
 
     Args:
@@ -78,9 +79,9 @@ class Load:
     since_s: float = 0.0
     until_s: float = inf
 
+    @abstractmethod
     def begin(self, simulation: Simulation, rng: Random) -> None:
         """Put the first events on the calendar."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
