@@ -95,6 +95,8 @@ class Ticket:
         weight: slots that it takes; 0 leaves it to the endpoint: see `Endpoint.slots_for`.
         size_bytes: what it occupies in memory while it waits.
         size_tokens: roughly what it makes an engine read; 0 where that is not known.
+        affinity: requests with the same key prefer the same endpoint; None: whichever is freest.
+        avoid: ids of endpoints where this request failed already.
     """
 
     model: str
@@ -104,6 +106,8 @@ class Ticket:
     weight: int = 0
     size_bytes: int = 0
     size_tokens: int = 0
+    affinity: str | None = None
+    avoid: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
