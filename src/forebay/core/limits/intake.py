@@ -8,11 +8,55 @@ from typing import TYPE_CHECKING
 from forebay.core.limits.pace import Level
 
 if TYPE_CHECKING:
+    from forebay.core.limits.first import Begin
     from forebay.core.limits.pace import Reading
 
 _IN_USE, _MORE = 0.9, 1.2  # in flight, by the limit; by the limit below
+# Answers that begin, in a lot that is judged; those that waited, in number and as a part.
+_BEGINS, _BEGIN_POOLS = 64, 2
+_WAITED, _WAITED_PART = 4, 0.05
 # Readings that a change is looked for in, and what they take at least.
 _FRESH, _FRESH_S = 16, 1.0
+
+
+class Begins:
+    """Answers that have begun at one limit.
+
+    Args:
+        limit: the limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lot = max(_BEGINS, _BEGIN_POOLS * limit)
+        self.count = 0  # in all
+        self._fresh = self._waited = 0
+        self._waited_s = 0.0
+
+    def add(self, wait_s: float) -> None:
+        """One more."""
+        if self._fresh >= self._lot:
+            self._fresh = self._waited = 0
+            self._waited_s = 0.0
+        self.count += 1
+        self._fresh += 1
+        self._waited += wait_s > 0
+        self._waited_s += wait_s
+
+    @property
+    def tell(self) -> bool:
+        """Whether there are enough of them."""
+        return self.count >= self._lot / 2
+
+    @property
+    def wait(self) -> bool:
+        """Whether more of them waited than chance explains."""
+        return self._waited >= max(_WAITED, _WAITED_PART * self._fresh)
+
+    @property
+    def wait_s(self) -> float:
+        """How long one waited, on average."""
+        return self._waited_s / max(1, self._fresh)
 
 
 class Intake:
@@ -33,7 +77,8 @@ class Intake:
         self._counts_above = _IN_USE * limit
         self._counts_from = now + settles_s
         self._since = now
-        self._begun = self._read = 0
+        self._read = 0
+        self.begins = Begins(limit)
         self._next_look = limit
 
     @property
@@ -49,12 +94,12 @@ class Intake:
         """Whether this lot says nothing yet of how things change."""
         return now - self._since < _FRESH_S
 
-    def begun(self, started_at: float, inflight: int) -> bool:
-        """Count an answer that begins; return whether as many have begun as may be in flight."""
-        if started_at >= self._counts_from and self.in_use(inflight):
-            self._begun += 1
-            return self._begun >= self._limit
-        return False
+    def begun(self, begin: Begin) -> bool:
+        """Take in an answer that begins; return whether it counts."""
+        if begin.started_at < self._counts_from or begin.inflight < self._counts_above:
+            return False
+        self.begins.add(begin.wait_s)
+        return True
 
     def ended(self, reading: Reading, now: float) -> bool:
         """Take in a request that was answered; return whether it is time to look."""

@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from forebay.core.limits.engine import EngineWord
+from forebay.core.limits.first import Begin, FirstTokens
 from forebay.core.limits.pace import Reading
 from forebay.core.limits.search import Room, Search
 from forebay.core.limits.strain import Strain
@@ -74,6 +75,7 @@ class Knee:
         self._floor = max(1, min(floor, self._ceiling))
         self._decision = Decision(self._floor, "start: at the floor")
         self._search = Search(self._floor)
+        self._first = FirstTokens()
         self._strain = Strain()
         self._engine = EngineWord(self._settings.stale_s)
         self._cold = True
@@ -96,9 +98,14 @@ class Knee:
     ) -> Decision | None:
         """Fold in that an answer begins; what counts for more is how long whole requests take."""
         self._set_clock(now)
-        if timing.kind is not TimingKind.FIRST_TOKEN or self._cold:
+        if self._cold or not 0 < timing.seconds < inf:
             return None
-        step = self._search.begun(started_at, inflight, self._room(inflight, now), now)
+        if timing.kind is TimingKind.OUTPUT_TOKEN:
+            self._first.see_step(timing.seconds)
+        if timing.kind is not TimingKind.FIRST_TOKEN:
+            return None
+        begin = Begin(started_at, inflight, self._first.wait(timing))
+        step = self._search.begun(begin, self._room(inflight, now), now)
         return None if step is None else self._move(step.limit, step.why)
 
     def on_end(

@@ -31,12 +31,14 @@ from forebay.core.limits.pace import Level
 from forebay.core.limits.schedule import SHALLOW, Schedule
 
 if TYPE_CHECKING:
+    from forebay.core.limits.first import Begin
     from forebay.core.limits.pace import Reading
 
 _FEW, _SMALL = 4, 8
 _DOUBLE, _PROBE, _LEAST_STEP = 2.0, 1.2, 3  # how far up
 _LEAST_DEPTH = 0.85  # how far down, at least
 _SLACK = 1.2
+_EASE = 0.95
 
 # Readings that any judgement needs, besides half a pool.
 _FEWEST = 8
@@ -101,6 +103,7 @@ class Search:
         self._schedule = Schedule()
         self._ramping = False  # a test that ends a ramp, or lets it go on
         self._slow = False
+        self._full = 0
 
     @property
     def usual_s(self) -> float:
@@ -140,14 +143,16 @@ class Search:
         self._intake.turn_back(now)
         self._schedule.turn_back(now)
 
-    def begun(self, started_at: float, inflight: int, room: Room, now: float) -> Step | None:
+    def begun(self, begin: Begin, room: Room, now: float) -> Step | None:
         """An answer has begun: as long as the limit is small, that is enough."""
-        if self._phase is not Phase.RAMP or self._limit >= _FEW:
-            return None
-        if not self._intake.begun(started_at, inflight):
+        intake = self._intake
+        if not intake.begun(begin):
             return None
         self._room, self._now = room, now
-        return self._ramp()
+        if self._phase is Phase.RAMP and self._limit < _FEW:
+            full = intake.begins.count >= self._limit and intake.in_use(begin.inflight)
+            return self._ramp() if full else None
+        return self._relieve() if intake.begins.wait else None
 
     def ended(self, reading: Reading, room: Room, now: float) -> Step | None:
         """A request was answered."""
@@ -205,7 +210,7 @@ class Search:
         if self._judge.pays_in_full(lower, level):
             return self._ramp()
         step = self._stay(level, "grew: more in flight paid")
-        if not self._judge.queues(level):
+        if not self._queues(level):
             self._schedule.try_more_now(self._now)
         return step
 
@@ -247,10 +252,34 @@ class Search:
                     return self._ramp()
         level.readings.extend(fresh.readings)
         is_due = self._schedule.less_is_due(self._now) and level.pools >= _TESTABLE_POOLS
-        if is_due and (self._schedule.suspected or self._judge.queues(level)):
+        if is_due and (self._schedule.suspected or self._queues(level)):
             self._schedule.try_less(self._now, self.usual_s)
             return self._test("cut: does less do as much?")
         return self._probe() if self._schedule.more_is_due(self._now) else None
+
+    def _relieve(self) -> Step | None:
+        """First tokens wait: the engine has no room for so many."""
+        limit = self._limit
+        self._full = limit
+        self._schedule.more_did_not_pay()
+        if self._phase is Phase.UP:
+            return self._back(self._tested, "cut: first tokens wait")
+        if self._phase is Phase.RAMP and self._other:
+            to = (limit + self._other.limit) // 2
+        else:
+            wait_s = self._intake.begins.wait_s
+            waiting = limit * wait_s / (self.usual_s + wait_s)
+            to = int(limit - max(1, (1 - _EASE) * limit, waiting / 2))
+        to = max(self._room.floor, to)
+        if to >= limit:
+            return None
+        self._ramping = False
+        self._go(Phase.HOLD, to)
+        return Step(to, "cut: first tokens wait")
+
+    def _queues(self, level: Level) -> bool:
+        begins = self._intake.begins
+        return begins.wait if begins.tell else self._judge.queues(level)
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -269,13 +298,15 @@ class Search:
 
     def _probe(self) -> Step:
         """Try more. Where nothing waits, little more shows whether there is room."""
-        factor = _DOUBLE if self._judge.queues(self._held) else _PROBE
-        return self._grow(Phase.UP, factor, "grew: does more pay?")
+        factor = _DOUBLE if self._queues(self._held) else _PROBE
+        full, self._full = self._full, 0
+        most = (full + self._limit) // 2 if full > self._limit + 1 else 1<<30
+        return self._grow(Phase.UP, factor, "grew: does more pay?", most)
 
-    def _grow(self, phase: Phase, factor: float, why: str) -> Step:
+    def _grow(self, phase: Phase, factor: float, why: str, most: int=1<<30) -> Step:
         level, limit = self._level, self._limit
         step = 1 if phase is Phase.RAMP else _LEAST_STEP
-        to = min(max(ceil(limit * factor), limit + step), self._room.most)
+        to = min(max(ceil(limit * factor), limit + step), self._room.most, most)
         if to <= limit:
             return self._stay(level, f"held: {self._room.why_not}")
         self._go(phase, to, other=level)

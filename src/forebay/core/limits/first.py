@@ -1,0 +1,86 @@
+"""First tokens: do prompts wait inside the engine?
+
+An engine that has room computes a prompt in its next steps. Where first tokens come much later, it
+has none: all its sequences are taken, or its KV cache is full, and what runs there will be preempted
+soon. They show that at once, long before whole requests get slower, and with or without metrics.
+
+Times are counted in the engine's own steps, of which each gives every running request a token. A
+machine that gets slower, steps that get longer as more is in flight, and prompts that are computed
+in the same steps are therefore no wait.
+"""
+
+from __future__ import annotations
+
+from math import log2
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from forebay.core.model import Timing
+
+# A first token waits if it takes so many steps more than so many times what such a prompt does.
+_STEPS, _TIMES = 5.0, 3.0
+
+_MAX_SIZE = 2.0**24
+_STEP_READINGS = 32  # in the running mean of a step
+# Of each doubling of prompt sizes: readings that are taken as usual, and those in the running mean.
+_LEARN, _READINGS = 4, 32
+_MAX_RISE = 2.0  # above the best that was known: no incident becomes usual
+
+
+class Begin(NamedTuple):
+    """An answer that begins.
+
+    Args:
+        started_at: when its request was admitted, seconds.
+        inflight: how many were in flight when its first token came.
+        wait_s: how long it waited for room inside the engine.
+    """
+
+    started_at: float
+    inflight: int
+    wait_s: float = 0.0
+
+
+class FirstTokens:
+    """What first tokens usually take, and whether one waited."""
+
+    def __init__(self) -> None:
+        self._step_s = 0.0
+        self._step_readings = 0
+        self._usual: dict[int, _Usual] = {}
+
+    def see_step(self, seconds: float) -> None:
+        """Learn what a step takes, from the time per output token of a request."""
+        self._step_readings = min(self._step_readings + 1, _STEP_READINGS)
+        self._step_s += (seconds - self._step_s) / self._step_readings
+
+    def wait(self, timing: Timing) -> float:
+        """Return how many seconds a first token waited for room; 0 where it did not, or may not."""
+        if self._step_s <= 0:
+            return 0.0
+        steps = timing.seconds / self._step_s
+        size = int(log2(min(max(1.0, timing.size), _MAX_SIZE)))
+        usual = self._usual.setdefault(size, _Usual())
+        if usual.readings >= _LEARN and steps > _TIMES * usual.steps + _STEPS:
+            return (steps - usual.steps) * self._step_s
+        usual.learn(steps)
+        return 0.0
+
+
+class _Usual:
+    """The steps that first tokens take after prompts of about one size."""
+
+    __slots__ = ("best", "readings", "steps")
+
+    def __init__(self) -> None:
+        self.readings = 0
+        self.steps = self.best = 0.0
+
+    def learn(self, steps: float) -> None:
+        self.readings = min(self.readings + 1, _READINGS)
+        self.steps += (steps - self.steps) / self.readings
+        if self.readings == _LEARN:
+            self.best = self.steps
+        elif self.readings > _LEARN:
+            self.best = min(self.best, self.steps)
+            self.steps = min(self.steps, _MAX_RISE * self.best)
