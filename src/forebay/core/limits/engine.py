@@ -40,6 +40,7 @@ class EngineWord:
         self._at: float | None = None
         self._saturated = False
         self._kv_usage: float | None = None
+        self._running: float | None = None
         self._preemptions: float | None = None
         self._preempted = False  # since the scrape before the last one
         self._long_queues = 0  # scrapes in a row that told of one
@@ -52,6 +53,7 @@ class EngineWord:
         if not self._saturated:
             self._answered_at = -inf
         self._kv_usage = signal.kv_usage
+        self._running = signal.running
         before, after = self._preemptions, signal.preemptions
         self._preemptions = after
         # A counter that went backwards belongs to an engine that was started anew.
@@ -86,7 +88,7 @@ class EngineWord:
             or now - self._at > self._stale_s
         ):
             return _UNBOUNDED
-        return max(1, int(inflight * _FULL / usage))
+        return max(1, int((self._running or inflight) * _FULL / usage))
 
     def _is_news(self, now: float, last_lowered_at: float) -> bool:
         """Whether what it reports can not have been answered by lowering the limit."""
