@@ -19,7 +19,7 @@ _HOPEFUL, _DOUBTFUL = 0.5, 1.5  # standard errors that do for going on with a ra
 
 # A change at the same limit. Going up for nothing is cheap, going down for nothing is not.
 _SLOWER, _FASTER = log(1.15), log(1.1)
-_SLOWER_CERTAIN, _FASTER_CERTAIN = 4.0, 2.5
+_SLOWER_CERTAIN, _FASTER_CERTAIN = 4.0, 2.0
 
 _QUEUES = log(1.3)  # slowness beside few in flight
 _GUESS = 0.5  # the part that is served, while nothing is known of few in flight

@@ -101,7 +101,7 @@ class Gain(NamedTuple):
         return self.width - self.work
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
     """What a request takes at a level, as a function of its work."""
 
     fixed_s: float
@@ -121,10 +121,7 @@ def gain(before: Level, after: Level, work: float) -> Gain:
     """
     # The level that is known better tells what a line looks like on this endpoint.
     better, other = (before, after) if len(before) >= len(after) else (after, before)
-    mean_work = sum(reading.work for reading in better.readings) / len(better)
-    half_s = better.seconds / 2
-    guess = _Line(half_s, half_s / mean_work) if mean_work > 0 else _Line(2 * half_s, 0.0)
-    better_line, better_error = _fit(better.readings, guess, work)
+    better_line, better_error = _fit(better.readings, _guess(better), work)
     other_line, other_error = _fit(other.readings, better_line, work)
     slowness = log(other_line.at(work) / better_line.at(work))
     width = log(after.inflight / before.inflight)
@@ -133,7 +130,19 @@ def gain(before: Level, after: Level, work: float) -> Gain:
     return Gain(width - (slowness if other is after else -slowness), width, error)
 
 
-def _fit(readings: Iterable[Reading], guess: _Line, work: float) -> tuple[_Line, float]:
+def line(level: Level) -> Line:
+    """Return what a request takes at a level, which is not empty."""
+    return _fit(level.readings, _guess(level), 0.0)[0]
+
+
+def _guess(level: Level) -> Line:
+    """A line of which half is fixed, half grows with the work."""
+    mean_work = sum(reading.work for reading in level.readings) / len(level)
+    half_s = level.seconds / 2
+    return Line(half_s, half_s / mean_work) if mean_work > 0 else Line(2 * half_s, 0.0)
+
+
+def _fit(readings: Iterable[Reading], guess: Line, work: float) -> tuple[Line, float]:
     """Draw a line through readings: a guess with a factor on each of its two parts.
 
     Least squares of relative errors, the two factors drawn towards each other.
@@ -162,7 +171,7 @@ def _fit(readings: Iterable[Reading], guess: _Line, work: float) -> tuple[_Line,
         u, v = 0.0, (qy + drawn) / b
     elif v < 0:
         u, v = (py + drawn) / a, 0.0
-    line = _Line(u * guess.fixed_s, v * guess.per_work_s)
+    line = Line(u * guess.fixed_s, v * guess.per_work_s)
     if count < _TELLS_SCATTER:
         return line, 1.0
     rest = yy - 2 * (u * py + v * qy) + u * u * pp + 2 * u * v * pq + v * v * qq

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.core.limits.intake import Intake
 from forebay.core.limits.judge import Change, Judge
-from forebay.core.limits.pace import Level
+from forebay.core.limits.pace import Level, line
+from forebay.core.limits.recent import Recent
 from forebay.core.limits.schedule import SHALLOW, Schedule
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _FEW, _SMALL = 4, 8
 _DOUBLE, _PROBE, _LEAST_STEP = 2.0, 1.2, 3  # how far up
 _LEAST_DEPTH = 0.85  # how far down, at least
-_SLACK = 1.2
+_SLACK = 1.3
 _EASE = 0.95
 
 # Readings that any judgement needs, besides half a pool.
@@ -104,6 +105,8 @@ class Search:
         self._ramping = False  # a test that ends a ramp, or lets it go on
         self._slow = False
         self._full = 0
+        self._line = None
+        self._recent = Recent(limit)
 
     @property
     def usual_s(self) -> float:
@@ -157,7 +160,13 @@ class Search:
     def ended(self, reading: Reading, room: Room, now: float) -> Step | None:
         """A request was answered."""
         self._judge.see(reading)
-        if not self._intake.ended(reading, now):
+        due = self._intake.ended(reading, now)
+        if self._phase is Phase.HOLD and self._line is not None and self._intake.in_use(reading.inflight):
+            recent = self._recent.add(reading, self._line, now)
+            if recent is not None and self._judge.change(self._held, recent) is Change.FASTER:
+                self._room, self._now = room, now
+                return self._faster(recent)
+        if not due:
             return None
         if not self._intake.in_use(reading.inflight):
             room = room._replace(most=self._limit, why_not="not in use")
@@ -247,10 +256,9 @@ class Search:
                     self._slow = True
                     return None
                 case Change.FASTER:
-                    self._judge.forget_base_if_faster(fresh)
-                    self._held = Level(self._limit)  # what was read is partly of slower times
-                    return self._ramp()
+                    return self._faster(fresh)
         level.readings.extend(fresh.readings)
+        self._line = line(level) if level.pools >= 1 else None
         is_due = self._schedule.less_is_due(self._now) and level.pools >= _TESTABLE_POOLS
         if is_due and (self._schedule.suspected or self._queues(level)):
             self._schedule.try_less(self._now, self.usual_s)
@@ -280,6 +288,11 @@ class Search:
     def _queues(self, level: Level) -> bool:
         begins = self._intake.begins
         return begins.wait if begins.tell else self._judge.queues(level)
+
+    def _faster(self, fresh: Level) -> Step:
+        self._judge.forget_base_if_faster(fresh)
+        self._held = Level(self._limit)  # what was read is partly of slower times
+        return self._ramp()
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -341,6 +354,8 @@ class Search:
     def _go(self, phase: Phase, limit: int, other: Level | None = None) -> None:
         self._phase, self._limit, self._other = phase, limit, other
         self._slow = False
+        self._line = None
+        self._recent = Recent(limit)
         self._held = Level(limit)
         self._schedule.moved(self._now, self.usual_s)
         settles_s = 0.0
