@@ -26,6 +26,10 @@ _STEP_READINGS = 32  # in the running mean of a step
 _LEARN, _READINGS = 4, 32
 _MAX_RISE = 2.0  # above the best that was known: no incident becomes usual
 
+# Answers that begin, in a lot that is judged; those that waited, in number and as a part of it.
+_LOT, _LOT_POOLS = 64, 2
+_WAITED, _WAITED_PART = 4, 0.05
+
 
 class Begin(NamedTuple):
     """An answer that begins.
@@ -84,3 +88,45 @@ class _Usual:
         elif self.readings > _LEARN:
             self.best = min(self.best, self.steps)
             self.steps = min(self.steps, _MAX_RISE * self.best)
+
+
+class Begins:
+    """Answers that have begun at one limit.
+
+    Args:
+        limit: the limit.
+
+    Attributes:
+        count: how many.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.count = 0
+        self._most = max(_LOT, _LOT_POOLS * limit)
+        self._lot = self._waited = 0
+        self._waited_s = 0.0
+
+    def add(self, wait_s: float) -> None:
+        """Take in one; 0 if it did not wait."""
+        if self._lot == self._most:
+            self._lot = self._waited = 0
+            self._waited_s = 0.0
+        self.count += 1
+        self._lot += 1
+        self._waited += wait_s > 0
+        self._waited_s += wait_s
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether that they do not wait says something."""
+        return self.count >= self._most // 2
+
+    @property
+    def wait(self) -> bool:
+        """Whether they wait, and not just a few by chance."""
+        return self._waited >= max(_WAITED, _WAITED_PART * self._lot)
+
+    @property
+    def wait_s(self) -> float:
+        """How long one waited, on average."""
+        return self._waited_s / max(1, self._lot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from forebay.core.limits.first import Begins
 from forebay.core.limits.pace import Level
 
 if TYPE_CHECKING:
@@ -12,51 +13,8 @@ if TYPE_CHECKING:
     from forebay.core.limits.pace import Reading
 
 _IN_USE, _MORE = 0.9, 1.2  # in flight, by the limit; by the limit below
-# Answers that begin, in a lot that is judged; those that waited, in number and as a part.
-_BEGINS, _BEGIN_POOLS = 64, 2
-_WAITED, _WAITED_PART = 4, 0.05
 # Readings that a change is looked for in, and what they take at least.
 _FRESH, _FRESH_S = 16, 1.0
-
-
-class Begins:
-    """Answers that have begun at one limit.
-
-    Args:
-        limit: the limit.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._lot = max(_BEGINS, _BEGIN_POOLS * limit)
-        self.count = 0  # in all
-        self._fresh = self._waited = 0
-        self._waited_s = 0.0
-
-    def add(self, wait_s: float) -> None:
-        """One more."""
-        if self._fresh >= self._lot:
-            self._fresh = self._waited = 0
-            self._waited_s = 0.0
-        self.count += 1
-        self._fresh += 1
-        self._waited += wait_s > 0
-        self._waited_s += wait_s
-
-    @property
-    def tell(self) -> bool:
-        """Whether there are enough of them."""
-        return self.count >= self._lot / 2
-
-    @property
-    def wait(self) -> bool:
-        """Whether more of them waited than chance explains."""
-        return self._waited >= max(_WAITED, _WAITED_PART * self._fresh)
-
-    @property
-    def wait_s(self) -> float:
-        """How long one waited, on average."""
-        return self._waited_s / max(1, self._fresh)
 
 
 class Intake:
@@ -69,6 +27,7 @@ class Intake:
 
     Attributes:
         lot: what has been read since `watch`.
+        begins: answers that have begun since the limit came into force.
     """
 
     def __init__(self, limit: int, now: float = -inf, settles_s: float = 0.0) -> None:
@@ -102,11 +61,15 @@ class Intake:
         return True
 
     def ended(self, reading: Reading, now: float) -> bool:
-        """Take in a request that was answered; return whether it is time to look."""
+        """Take in a request that was answered; return whether it counts."""
         if reading.inflight < self._counts_above or now - reading.seconds < self._counts_from:
             return False
         self.lot.readings.append(reading)
         self._read += 1
+        return True
+
+    def is_time(self) -> bool:
+        """Whether it is time to look; after that, it is again when there is more to see."""
         if self._read < self._next_look:
             return False
         self._next_look = self._read + max(1, self._read // 4)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from forebay.core.limits.engine import EngineWord
 from forebay.core.limits.first import Begin, FirstTokens
 from forebay.core.limits.pace import Reading
-from forebay.core.limits.search import Room, Search
+from forebay.core.limits.course import Room, Step
+from forebay.core.limits.search import Search
 from forebay.core.limits.strain import Strain
 from forebay.core.model import Decision, Outcome, TimingKind
 from forebay.errors import ConfigError
