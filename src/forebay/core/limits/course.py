@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from math import ceil, inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from forebay.core.limits.intake import Intake
 from forebay.core.limits.judge import Judge

@@ -1,8 +1,8 @@
 """First tokens: do prompts wait inside the engine?
 
 An engine that has room computes a prompt in its next steps. Where first tokens come much later, it
-has none: all its sequences are taken, or its KV cache is full, and what runs there will be preempted
-soon. They show that at once, long before whole requests get slower, and with or without metrics.
+has none: all its sequences are taken, or its KV cache is full and it is about to preempt what runs.
+First tokens show that at once, long before whole requests get slower, and need no metrics.
 
 Times are counted in the engine's own steps, of which each gives every running request a token. A
 machine that gets slower, steps that get longer as more is in flight, and prompts that are computed

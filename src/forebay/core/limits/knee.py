@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
+from forebay.core.limits.course import Room
 from forebay.core.limits.engine import EngineWord
 from forebay.core.limits.first import Begin, FirstTokens
 from forebay.core.limits.pace import Reading
-from forebay.core.limits.course import Room, Step
 from forebay.core.limits.search import Search
 from forebay.core.limits.strain import Strain
 from forebay.core.model import Decision, Outcome, TimingKind

@@ -108,6 +108,7 @@ class Line(NamedTuple):
     per_work_s: float
 
     def at(self, work: float) -> float:
+        """Return the seconds that so much work takes."""
         return self.fixed_s + self.per_work_s * work
 
 

@@ -149,8 +149,7 @@ class Search:
             return None
         if course.limit < SMALL:
             self._judge.begin_base(lower, level)
-            return course.ramp()
-        if lower is None or (len(lower) < FEWEST and course.limit <= DOUBLE * SMALL):
+        if lower is None or course.limit < (SMALL if len(lower) >= FEWEST else DOUBLE * SMALL + 1):
             return course.ramp()
         if not lower.readings:
             self._ramping, self._schedule.depth = True, SHALLOW
@@ -205,20 +204,31 @@ class Search:
             return None
         course.intake.watch(course.now)
         slow, watch.slow = watch.slow, False
+        change = None
         if watch.level.pools >= lot.pools:
-            match self._judge.change(watch.level, lot):
-                case Change.SLOWER if slow:
-                    # Not by the readings that roused the suspicion: those were chosen for it.
-                    course.watch = Watch(lot)
-                    return course.test("cut: slower; does less do as much?")
-                case Change.SLOWER:
-                    watch.slow = True
-                    return None
-                case Change.FASTER:
-                    return self._go_on(lot)
+            change = self._judge.change(watch.level, lot)
+        if change is Change.FASTER:
+            return self._go_on(lot)
+        if change is Change.SLOWER:
+            watch.slow = not slow
+            return self._follow(lot) if slow else None
         watch.extend(lot)
-        is_due = self._schedule.less_is_due(course.now) and watch.level.pools >= _TESTABLE_POOLS
-        if is_due and (self._schedule.suspected or course.queues(watch.level)):
+        return self._try_another()
+
+    def _follow(self, slower: Level) -> Step | None:
+        """Requests got slower: is it for what is in flight?"""
+        course = self._course
+        # Not by the readings that roused the suspicion: those were chosen for it.
+        course.watch = Watch(slower)
+        if course.intake.begins.are_enough:  # and do not wait: the machine got slower
+            return None
+        return course.test("cut: slower; does less do as much?")
+
+    def _try_another(self) -> Step | None:
+        """Nothing changes: now and then see what another limit does."""
+        course, level = self._course, self._course.watch.level
+        is_due = self._schedule.less_is_due(course.now) and level.pools >= _TESTABLE_POOLS
+        if is_due and (self._schedule.suspected or course.queues(level)):
             self._schedule.try_less(course.now, self.usual_s)
             return course.test("cut: does less do as much?")
         return course.probe() if self._schedule.more_is_due(course.now) else None
