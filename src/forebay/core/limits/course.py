@@ -108,6 +108,10 @@ class Course:
         """Double it."""
         return self._grow(Phase.RAMP, DOUBLE, "grew: more in flight pays")
 
+    def follow_up(self) -> Step:
+        """Try twice as many, where requests got faster."""
+        return self._grow(Phase.UP, DOUBLE, "grew: faster; does more pay?")
+
     def probe(self) -> Step:
         """Try more. Where nothing waits, little more shows whether there is room.
 

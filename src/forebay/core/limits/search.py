@@ -234,11 +234,11 @@ class Search:
         return course.probe() if self._schedule.more_is_due(course.now) else None
 
     def _go_on(self, faster: Level) -> Step:
-        """Requests got faster: ramp up from here."""
+        """Requests got faster: there may be room for twice as many."""
         course = self._course
         self._judge.forget_base_if_faster(faster)
-        course.watch = Watch(Level(course.limit))  # what was read is partly of slower times
-        return course.ramp()
+        course.watch = Watch(faster)  # the older readings are of slower times
+        return course.follow_up()
 
     def _is_read(self, pools: float) -> bool:
         return self._course.intake.pools >= pools
