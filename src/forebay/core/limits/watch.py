@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from forebay.core.limits.pace import Reading
 
 # Readings, besides a pool, and seconds that it takes to tell; how often to look in that time.
-_FEWEST, _SPAN_S, _LOOKS = 16, 0.5, 4
+_FEWEST, _SPAN_S, _LOOKS = 16, 0.5, 8
 _FASTER = 0.93  # of what was expected: worth a closer look
 
 
