@@ -209,6 +209,11 @@ class Course:
         to = min(max(ceil(limit * factor), limit + step), self.room.most)
         if to <= limit:
             return self.stay(level, f"held: {self.room.why_not}")
+        if phase is Phase.RAMP and SMALL < to < _PROBE * limit:
+            # There is so little room that nothing could be told; what is left is tried next.
+            self.go(Phase.HOLD, to)
+            self.schedule.try_more_now(self.now)
+            return Step(to, why)
         self.go(phase, to, came_from=level)
         return Step(to, why)
 
