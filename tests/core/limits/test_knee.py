@@ -117,7 +117,7 @@ def test_a_ceiling_and_a_floor_hold() -> None:
     assert endpoint.limit == 12
     assert endpoint.reason == "held: at the ceiling"
     crowded = Endpoint(Knee(8, 32), served=2)
-    crowded.run(20.0)
+    crowded.run(25.0)
     assert crowded.limit == 8
 
 
