@@ -2,21 +2,23 @@
 
 Each piece has a slot of its own. How large it is, is decided when its slot, and so its endpoint, is
 known; a request is in the queue with one ticket at a time, behind whoever came before. If a piece
-fails, the request does, and its other pieces are given up.
+fails for good (see `inquiry`), the request does, and its other pieces are given up; unless the
+client takes what there is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forebay.core.model import Ending, Outcome, ServiceClass, Ticket
 from forebay.errors import Rejected
 from forebay.gateway.embeddings import answers
 from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
+from forebay.gateway.embeddings.inquiry import Inquiry, Refusal
 from forebay.gateway.embeddings.remaining import Remaining
+from forebay.gateway.embeddings.results import Part, RefusedUpstream, Results, takes_part
 from forebay.gateway.exchange import Exchange
 from forebay.gateway.failure import Failed
 from forebay.gateway.refusal import Refused
@@ -38,37 +40,7 @@ _CANCELLED, _FAILURE = Ending(Outcome.CANCELLED), Ending(Outcome.FAILURE)
 # Pieces of one request that are worked on at a time.
 _OUTSTANDING = 8
 _LOOK_BYTES = 4096
-_CLIENT_ERROR = Outcome.CLIENT_ERROR
-_TOO_LARGE, _SERVER_ERROR = 413, 500
-
-
-@dataclass(slots=True)
-class Part:
-    """What came back for one piece.
-
-    Args:
-        start: index of its first input.
-        held: the endpoint's answer.
-        answer: the same, understood; None if it is everything, and nothing needs to be changed.
-    """
-
-    start: int
-    held: HeldAnswer
-    answer: Answer | None
-
-
-class RefusedUpstream(Exception):  # noqa: N818 - an endpoint's answer, to be passed on
-    """An endpoint's answer that is no success.
-
-    Args:
-        held: the answer.
-        ending: what it tells of the endpoint.
-    """
-
-    def __init__(self, held: HeldAnswer, ending: Ending) -> None:
-        super().__init__(held.status)
-        self.held = held
-        self.ending = ending
+_OK = Outcome.OK
 
 
 class Pieces:
@@ -99,14 +71,15 @@ class Pieces:
         self._deployment = deployment
         self._known = known
         self._remaining = Remaining(inputs, in_pieces=service_class is ServiceClass.BEST_EFFORT)
-        self._done: list[Part] = []
+        self._results = Results(partial=takes_part(call.request))
         self._at_work: list[KnownEndpoint] = []  # one for each piece under way
         self._turn = asyncio.Lock()
         self._room = Room()
+        self._inquiry = Inquiry(call, self._remaining, self._room)
         self.queued_s = 0.0
 
-    async def run(self) -> list[Part]:
-        """Get all answers, in the inputs' order.
+    async def run(self) -> Results:
+        """Get all answers.
 
         Raises:
             Refused: no slot, or an endpoint that failed.
@@ -121,7 +94,7 @@ class Pieces:
                         tasks.create_task(self._work())
             except ExceptionGroup as group:
                 raise group.exceptions[0] from None
-        return sorted(self._done, key=lambda part: part.start)
+        return self._results
 
     async def _work(self) -> None:
         while self._remaining:
@@ -132,7 +105,12 @@ class Pieces:
         async with self._turn:
             if not self._remaining:
                 return
-            lease = await self._slot()
+            try:
+                lease = await self._slot()
+            except Refused as refused:
+                for start, stop in self._remaining.give_up():
+                    self._results.give_up(start, stop, refused)
+                return
             if self._remaining.one_at_a_time:
                 await self._use(lease)
                 return
@@ -160,21 +138,24 @@ class Pieces:
 
     async def _use(self, lease: Lease) -> None:
         """Have the next piece served, and give the slot back, whatever happens."""
-        ending = _CANCELLED  # unless something else turns out
+        ending = told = _CANCELLED  # unless something else turns out
+        error: Refused | RefusedUpstream | None = None
         try:
             known = self._known[lease.endpoint.id]
             piece = self._remaining.take(known, lease.grant.ticket.size_tokens)
-            ending = await self._serve(piece, lease)
+            ending = told = await self._serve(piece, lease)
+            if piece.after_failure and ending.outcome is _OK:
+                told = _CANCELLED  # the whole that this is a half of has told of the endpoint
         except Failed as failed:
-            ending = failed.ending
-            _log.warning("%s: %s", self._call.request_id.decode("latin-1"), failed.refused)
-            raise failed.refused from failed
+            ending, error = failed.ending, failed.refused
+            _log.warning("%s: %s", self._call.request_id.decode("latin-1"), error)
         except RefusedUpstream as refused:
-            ending = refused.ending
-            raise
+            ending, error = refused.ending, refused
         finally:
-            lease.settle(ending)
+            lease.settle(told if error is None else ending)
             self._deployment.metrics.ended(lease.endpoint, ending)
+        if error is not None:
+            self._results.give_up(piece.start, piece.stop, error)
 
     async def _serve(self, piece: Piece, lease: Lease) -> Ending:
         """Wait until the endpoint has room for the piece, and have it served."""
@@ -192,35 +173,29 @@ class Pieces:
             self._at_work.remove(known)
 
     async def _exchange(self, piece: Piece, lease: Lease) -> Ending:
-        held, target = HeldAnswer(self._room), piece.known.target
+        held, known = HeldAnswer(self._room), piece.known
         body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
+        error: Failed | RefusedUpstream
         try:
-            ending = await Exchange(self._call.part(body, held), target, lease).run()
+            ending = await Exchange(self._call.part(body, held), known.target, lease).run()
         except Failed as failed:
             # A refusal that cannot be passed on, such as a proxy's in HTML.
-            if self._asks_again(piece, failed.refused.status, b"", failed.ending):
-                return failed.ending
-            raise
-        if not held.ok:
-            beginning = b"".join(held.pieces)[:_LOOK_BYTES]
-            if self._asks_again(piece, held.status, beginning, ending):
-                held.drop()
+            error, status, said = failed, failed.refused.status, b""
+        else:
+            if held.ok:
+                self._results.parts.append(Part(piece.start, held, self._understood(piece, held)))
+                self._inquiry.passed(piece)
+                known.refuses_base64 |= piece.as_float
                 return ending
-            raise RefusedUpstream(held, ending)
-        self._done.append(Part(piece.start, held, self._understood(piece, held)))
-        if piece.as_float:
-            piece.known.refuses_base64 = True
-        return ending
-
-    def _asks_again(self, piece: Piece, status: int, body: bytes, ending: Ending) -> bool:
-        own = self._at_work.count(piece.known)
-        alone = piece.known.pieces == own and ending.retry_after_s is None
-        if status == _SERVER_ERROR and ending.outcome is _CLIENT_ERROR:
-            status = _TOO_LARGE  # how llama.cpp and Ollama call an input that is too large
-        try:
-            return self._remaining.ask_again(piece, status, body, alone=alone)
-        except Refused as refused:
-            raise Failed(refused, ending) from None
+            error = RefusedUpstream(held, ending, known.target.name)
+            status, said = held.status, b"".join(held.pieces)[:_LOOK_BYTES]
+        alone = known.pieces == self._at_work.count(known)
+        refusal = Refusal(status, said, error.ending, alone)
+        again = await self._inquiry.asks_again(piece, refusal, lease)
+        if again is None:
+            raise error
+        held.drop()
+        return again
 
     def _understood(self, piece: Piece, held: HeldAnswer) -> Answer | None:
         encoding = self._inputs.encoding
