@@ -138,7 +138,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         if room.budget is not None:
             floors = sum(m.floor for m in room.members)
             self.shrunk.add(room)
-            self.desk.see(self.core.set_budget(room, floors + slack, self.desk.now))
+            self.desk.see(self.core.set_budget(room.name, floors + slack, self.desk.now))
 
     @rule(data=st.data(), floor=st.integers(1, 3), ceiling=st.integers(1, 6))
     def move_bounds(self, data, floor, ceiling) -> None:
@@ -172,7 +172,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     @invariant()
     def guards_count_what_runs_and_never_sleep_through_their_time(self) -> None:
         for guard, rooms in self.guards().items():
-            running = [g for g in self.desk.running if g.member.room in rooms]
+            running = [g for g in self.desk.running if g.guard is guard]
+            assert all(g.member.room in rooms for g in running)
             chats = [g for g in running if g.member.interactive]
             assert guard.chats == len(chats)
             assert guard.bulk == len(running) - len(chats)
@@ -217,7 +218,8 @@ class AdmissionMachine(RuleBasedStateMachine):
                 continue
             light = self.slots(member) == 1
             if light and state.usable and member.inflight < member.floor:
-                assert state.inflight + 1 > state.limit or self.has_the_turn(state.visitor)
+                turn = member.room.turn
+                assert state.inflight + 1 > state.limit or (turn and turn.state is state)
 
     @invariant()
     def no_slot_idles_while_someone_may_take_it(self) -> None:
@@ -241,12 +243,9 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.shrunk.discard(room)
         return room in self.shrunk
 
-    def has_the_turn(self, member) -> bool:
-        return member.room.turn is member
-
     @staticmethod
     def slots(member) -> int:
-        return member.state.endpoint.slots_for(member.queue.head)
+        return member.state.endpoint.slots_for(member.head)
 
     @staticmethod
     def due(member) -> int:
@@ -268,13 +267,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         state, room = member.state, member.room
         if not state.usable or state.inflight + 1 > state.limit:
             return False
-        sibling = member.sibling
+        native = state.native
         if not member.interactive:
-            if sibling.priority:
-                reserve = max(0, min(sibling.floor, state.limit - 1) - sibling.inflight)
+            if native.priority:
+                reserve = max(0, min(native.floor, state.limit - 1) - native.inflight)
                 if state.inflight + 1 + reserve > state.limit:
                     return False
-            if sibling.waiting and member.inflight >= member.floor:
+            if member.inflight >= member.floor and any(m.waiting for m in member.yields_to):
                 return False
         if room.budget is None:
             return True
