@@ -276,7 +276,7 @@ class Admission:
             self._dispatch.look(state, now)
         if self._dispatch.holding:
             self._dispatch.free(now)
-        elif not state.native.room.waiting:
+        elif not (state.native.room.waiting or self._dispatch.noted):
             return []
         out: list[Verdict] = []
         if not state.usable:
@@ -296,4 +296,5 @@ class Admission:
             dispatch.review(member.state)
             dispatch.flush(member.state, now, out)
             dispatch.line_up(member.state)
+        dispatch.free(now)  # a guard counts floors too
         return dispatch.settle(now, out)

@@ -39,6 +39,11 @@ class Dispatch:
     # Rooms where something may have become startable.
     _dirty: dict[Room, None] = field(default_factory=dict, init=False)
 
+    @property
+    def noted(self) -> bool:
+        """Whether there is something to settle."""
+        return bool(self._dirty)
+
     def look(self, state: EndpointState, now: float) -> None:
         """See what time, a law, the breaker or the engine changed at `state`."""
         if state.look(now):
@@ -62,7 +67,7 @@ class Dispatch:
         """See which guards let best-effort work go on."""
         for guard in tuple(self.holding):
             guard.look(now)
-            if not guard.rooms or not guard.holds(now):
+            if not guard.holds(now):
                 del self.holding[guard]
                 for room in guard.rooms:
                     for member in room.members:

@@ -232,7 +232,7 @@ class Layout:
             for room in rooms:
                 room.guard = guard
         elif group in self._guards:
-            self._guards.pop(group).rooms = []
+            self._guards.pop(group).lifted = True
             for room in rooms:
                 room.guard, room.held = None, False
 

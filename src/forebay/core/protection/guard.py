@@ -41,6 +41,7 @@ class Guard:
         rooms: where best-effort work on this GPU starts.
         chats: requests of chat in flight.
         bulk: best-effort requests in flight.
+        lifted: chat has left this GPU for good, and nothing is held back any more.
     """
 
     group: str
@@ -49,6 +50,7 @@ class Guard:
     rooms: list[Room] = field(default_factory=list, init=False)
     chats: int = field(default=0, init=False)
     bulk: int = field(default=0, init=False)
+    lifted: bool = field(default=False, init=False)
     _steering: Steering = field(init=False)
     _pace: Pace = field(default_factory=Pace, init=False)
     _rhythm: Rhythm = field(default_factory=Rhythm, init=False)
@@ -113,6 +115,8 @@ class Guard:
 
     def holds(self, now: float) -> bool:
         """Whether no best-effort work may start now."""
+        if self.lifted:
+            return False
         if self.measuring:
             return True
         if not self._active(now):
