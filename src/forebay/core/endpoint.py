@@ -120,7 +120,7 @@ class EndpointState:
         usable = alive and now >= self.held_until
         limit = self.law.decision.limit
         if self._ramping:
-            allowed = self.breaker.cap(self.native.floor, self.ceiling, now)
+            allowed = self.breaker.cap(self.endpoint.floor, self.ceiling, now)
             self._ramping = allowed < self.ceiling
             limit = min(limit, allowed)
         in_service = alive and self._closed and not self._ramping
