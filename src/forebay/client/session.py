@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from forebay.client.fan_out import FanOut, Item, Result, text_tokens
 from forebay.client.holders import Holders
 from forebay.client.lease import Lease
-from forebay.config.build import serving
 from forebay.config.status import status
 from forebay.core.model import Reason, ServiceClass, Ticket
 from forebay.errors import Rejected, UsageError
@@ -41,7 +40,11 @@ class Session:
         self._home = home
         self._holders = Holders(limiter.admission)
         self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._classes = {p.endpoint.model: p.endpoint.service_class for p in serving(plan)}
+        self._classes = {
+            p.endpoint.model: p.endpoint.service_class
+            for p in plan.endpoints
+            if p.endpoint.fallback_of is None
+        }
 
     def __repr__(self) -> str:
         return f"<Session of {self._plan.file}>"

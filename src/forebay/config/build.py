@@ -47,5 +47,5 @@ def _protection(section: Protection | None) -> ProtectionSettings | None:
 
 
 def serving(plan: Plan) -> list[PlannedEndpoint]:
-    """The endpoints that requests go to; fallbacks are not used yet."""
-    return [planned for planned in plan.endpoints if planned.endpoint.fallback_of is None]
+    """The endpoints that requests may go to: all of them."""
+    return list(plan.endpoints)

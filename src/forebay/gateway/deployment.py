@@ -57,13 +57,10 @@ class Deployment:
         self.targets: dict[str, Target] = {}
         self._stack = AsyncExitStack()
         self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._classes = {
-            planned.endpoint.model: planned.endpoint.service_class for planned in serving(plan)
-        }
+        regular = [p.endpoint for p in plan.endpoints if p.endpoint.fallback_of is None]
+        self._classes = {endpoint.model: endpoint.service_class for endpoint in regular}
         self._weighed = frozenset(
-            planned.endpoint.model
-            for planned in serving(plan)
-            if planned.endpoint.tokens_per_slot is not None
+            endpoint.model for endpoint in regular if endpoint.tokens_per_slot is not None
         )
 
     async def __aenter__(self) -> Self:

@@ -142,8 +142,8 @@ class _State(Collector):
         now = self._clock()
         for each in self._admission.states.values():
             labels = _labels(each.endpoint)
-            for member in each.members:
-                inflight.add_metric([*labels, member.service_class], member.inflight)
+            for service_class, slots in each.inflight_by_class.items():
+                inflight.add_metric([*labels, service_class], slots)
             limit.add_metric(labels, each.limit)
             current = each.breaker.state(now)
             for name in _STATES:
