@@ -18,6 +18,8 @@ from forebay.config.build import admission_of, serving
 from forebay.config.scrapers import fetch_of, scraper_of
 from forebay.config.status import status
 from forebay.core.admission import Observer
+from forebay.core.failover import Failover
+from forebay.core.retry import RetryBudget
 from forebay.drivers.aio import AsyncLimiter
 from forebay.gateway.target import Target
 
@@ -54,6 +56,7 @@ class Deployment:
             loop,
         )
         self.metrics.watch(self.limiter.admission)
+        self.failover = Failover(self.limiter.admission, _retry_budgets(self.limiter.admission))
         self.targets: dict[str, Target] = {}
         self._stack = AsyncExitStack()
         self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -125,6 +128,13 @@ class Deployment:
                 soft,
                 needed,
             )
+
+
+def _retry_budgets(admission):
+    sums = {}
+    for state in admission.states.values():
+        sums[state.endpoint.model] = sums.get(state.endpoint.model, 0) + state.endpoint.ceiling
+    return {model: RetryBudget(burst) for model, burst in sums.items()}
 
 
 class _Both(Observer):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from forebay.core.admission import Admission
     from forebay.core.breaker import Change
-    from forebay.core.model import Decision, Ending, Endpoint, Ticket
+    from forebay.core.model import Decision, Ending, Endpoint, Outcome, Ticket
 
 _OUTPUT_TOKEN = TimingKind.OUTPUT_TOKEN
 _QUEUE_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
@@ -51,6 +51,12 @@ class Metrics(Observer):
             registry,
             "forebay_rejections",
             "Requests that were not admitted, by why",
+            [*of_model, "reason"],
+        )
+        self._retries = Counts(
+            registry,
+            "forebay_retries",
+            "Attempts at another endpoint, by how the one before ended",
             [*of_model, "reason"],
         )
         self._limit_changes = Counts(
@@ -99,6 +105,10 @@ class Metrics(Observer):
         """A request was refused; without a ticket it did not even ask."""
         model, service_class = (ticket.model, ticket.service_class) if ticket else ("", "")
         self._rejections.add((model, service_class, reason))
+
+    def retried(self, ticket: Ticket, outcome: Outcome) -> None:
+        """A request that ended like this at one endpoint asks for another one."""
+        self._retries.add((ticket.model, ticket.service_class, outcome))
 
     def first_token(self, endpoint: Endpoint, seconds: float) -> None:
         """A stream's first event has come."""
