@@ -15,6 +15,8 @@ from forebay.client.session import Session
 from forebay.config import load
 from forebay.config.build import admission_of, serving
 from forebay.config.scrapers import fetch_of, scraper_of
+from forebay.core.failovers import Failovers
+from forebay.core.observer import Observers
 from forebay.drivers.aio import AsyncLimiter
 
 if TYPE_CHECKING:
@@ -43,12 +45,15 @@ async def open(config: str | Path | None = None) -> AsyncIterator[Session]:  # n
     for warning in plan.warnings:
         _log.warning("%s", warning)
     home = Home()
-    admission = admission_of(plan, random.Random(), LogObserver())  # noqa: S311 - jitter
+    log = LogObserver()
+    failovers = Failovers(log)
+    admission = admission_of(plan, random.Random(), Observers(log, failovers))  # noqa: S311 - jitter
+    failovers.watch(admission)
     limiter = AsyncLimiter(admission, home.loop)
     with CLAIMS.held((planned.endpoint.base_url for planned in serving(plan)), home):
         try:
             async with _scraping(plan, limiter) as scrapers:
-                yield Session(plan, limiter, scrapers, home)
+                yield Session(plan, limiter, scrapers, failovers, home)
         finally:
             limiter.close()
             if admission.live:

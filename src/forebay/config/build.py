@@ -8,6 +8,7 @@ from forebay.core.breaker import BreakerSettings
 from forebay.core.build import build
 from forebay.core.protection import ProtectionSettings
 from forebay.core.queue import QueueBounds
+from forebay.core.retry import RetryBudget
 
 if TYPE_CHECKING:
     from forebay.config.plan import Plan, PlannedEndpoint
@@ -44,6 +45,15 @@ def admission_of(plan: Plan, rng: Rng, observer: Observer) -> Admission:
 
 def _protection(section: Protection | None) -> ProtectionSettings | None:
     return None if section is None else ProtectionSettings(**section.model_dump())
+
+
+def retry_budgets(plan: Plan) -> dict[str, RetryBudget]:
+    """What may be tried again of each model: what the loss of all its endpoints can strand."""
+    ceilings = {planned.endpoint.id: planned.endpoint.ceiling for planned in plan.endpoints}
+    return {
+        model.id: RetryBudget(sum(ceilings[id_] for id_ in model.endpoints))
+        for model in plan.models.values()
+    }
 
 
 def serving(plan: Plan) -> list[PlannedEndpoint]:

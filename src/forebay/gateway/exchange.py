@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from forebay.adapters.engines.retry_after import retry_after_s
 from forebay.adapters.engines.status import stream_error
-from forebay.core.failover import may_go_elsewhere
 from forebay.core.model import Ending, Outcome, Timing, TimingKind
+from forebay.core.retries import may_go_elsewhere
 from forebay.errors import PoolExhausted, UpstreamError, UpstreamTimeout
 from forebay.gateway import failure, headers, tap
 from forebay.gateway.failure import Failed

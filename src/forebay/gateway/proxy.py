@@ -104,7 +104,7 @@ class Proxy:
             tokens_of(call.request, call.body) if deployment.weighs(model) else 0,
             call.affinity,
         )
-        deployment.failover.note(ticket)
+        deployment.retries.note(ticket)
         try:
             return await self._slot(ticket)
         except Rejected as rejected:
@@ -155,7 +155,7 @@ class Proxy:
         """Wait for a slot at another endpoint, if there is any use in it."""
         deployment = self._deployment
         before, outcome = failed.grant.ticket, ending.outcome
-        ticket = deployment.failover.again(before, failed.endpoint.id, outcome, call.clock())
+        ticket = deployment.retries.again(before, failed.endpoint.id, outcome, call.clock())
         if ticket is None:
             return None
         deployment.metrics.retried(ticket, outcome)

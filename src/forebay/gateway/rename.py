@@ -45,7 +45,8 @@ def renamed(request: Request, body: bytes, model: str) -> tuple[bytes, bytes]:
 
 
 def _replaced(body: bytes, spans: Iterator[tuple[int, int]], name: bytes) -> bytes:
-    kept, pieces = 0, []
+    kept = 0
+    pieces: list[bytes] = []
     for start, stop in spans:
         pieces += (body[kept:start], name)
         kept = stop

@@ -71,6 +71,12 @@ class Metrics(Observer):
             "Changes of a breaker's state",
             [*of_endpoint, "to"],
         )
+        self._failovers = Counts(
+            registry, "forebay_failovers", "Times that a model's fallback took over", ["model"]
+        )
+        self._recoveries = Counts(
+            registry, "forebay_recoveries", "Times that a model's primary came back", ["model"]
+        )
         self._queue_s = Durations(
             registry,
             "forebay_queue_seconds",
@@ -131,6 +137,11 @@ class Metrics(Observer):
         """Count a breaker's change of state."""
         del now
         self._breaker_changes.add((*_labels(endpoint), change.after))
+
+    def stand_in_changed(self, model: str, now: float, *, serves: bool) -> None:
+        """Count a failover, or a recovery."""
+        del now
+        (self._failovers if serves else self._recoveries).add((model,))
 
 
 class _State(Collector):

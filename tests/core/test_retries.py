@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from forebay.core.breaker import BreakerSettings
-from forebay.core.failover import Failover
+from forebay.core.retries import Retries
 from forebay.core.model import Ending, EngineState, Outcome, Signal
 from support.deployments import Desk, admission, endpoint
 
@@ -41,7 +41,7 @@ class Setting:
         made = [endpoint("m", group=host, host=host) for host in hosts]
         self.core = admission(*made, breaker=BreakerSettings(fail_threshold=1))
         self.budget = Budget(left)
-        self.failover = Failover(self.core, {"m": self.budget})
+        self.retries = Retries(self.core, {"m": self.budget})
         self.desk = Desk(self.core)
         self.desk.ask("m", deadline=100.0)
 
@@ -49,7 +49,7 @@ class Setting:
         """End the request that runs, and return where it may be tried again."""
         (grant,) = self.desk.running
         self.desk.finish(grant, Ending(outcome))
-        return self.failover.again(grant.ticket, grant.endpoint.id, outcome, self.desk.now)
+        return self.retries.again(grant.ticket, grant.endpoint.id, outcome, self.desk.now)
 
     def ask(self, ticket):
         self.desk.waiting.append(ticket)
@@ -109,10 +109,10 @@ def test_a_ticket_sent_back_to_where_it_failed_is_not_tried_again():
     setting = Setting("a", "b")
     grant = setting.desk.running[0]
     ticket = replace(grant.ticket, avoid=frozenset({grant.endpoint.id}))
-    assert setting.failover.again(ticket, grant.endpoint.id, Outcome.FAILURE, 0.0) is None
+    assert setting.retries.again(ticket, grant.endpoint.id, Outcome.FAILURE, 0.0) is None
 
 
 def test_requests_are_counted_against_what_is_tried_again():
     setting = Setting("a", "b")
-    setting.failover.note(setting.desk.running[0].ticket)
+    setting.retries.note(setting.desk.running[0].ticket)
     assert setting.budget.requests == 1

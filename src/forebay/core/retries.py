@@ -35,7 +35,7 @@ def may_go_elsewhere(outcome: Outcome) -> bool:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Failover:
+class Retries:
     """Decides on second attempts: never at the same endpoint, few, and few for all requests.
 
     Args:
