@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from forebay.core.breaker import BreakerSettings
-from forebay.core.retries import Retries
 from forebay.core.model import Ending, EngineState, Outcome, Signal
+from forebay.core.retries import Retries
 from support.deployments import Desk, admission, endpoint
 
 FAILURES = [

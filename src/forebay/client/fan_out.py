@@ -3,8 +3,8 @@
 Theory of operation. There is no width to set. One *feeder*, the caller's own task, takes an item,
 waits for a slot for it, starts a task that owns both, and goes on to the next item. So an item more
 than there are slots has been taken at any time, however many are to come; one ticket waits in the
-queue; and the width follows the limit by itself. A task whose endpoint fails gives its slot back, and
-asks for one elsewhere, beside the feeder.
+queue; and the width follows the limit by itself. A task whose endpoint fails gives its slot back
+and asks for one elsewhere, beside the feeder.
 """
 
 from __future__ import annotations

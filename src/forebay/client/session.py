@@ -149,8 +149,8 @@ class Session:
         """Call `fn` for each item, inside a slot each; results are in the order of the items.
 
         Items are taken as slots come free, so `items` may be endless in all but its results.
-        `fn` finds its lease by `current_lease`. While no endpoint can serve, it waits. If an endpoint
-        fails, `fn` is called again for the item, with a lease of another endpoint, if there is one.
+        `fn` finds its lease by `current_lease`. While no endpoint can serve, it waits. Where one
+        fails, `fn` is called again for the item, with a lease of another one if there is any.
 
         Args:
             fn: what to do with an item.
