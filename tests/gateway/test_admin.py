@@ -186,13 +186,13 @@ class TestTheEmbeddingEndpoint:
     @pytest.mark.parametrize(
         "key", ["embedding", "embedding:fallback", "embed:fallback", "embedding-fallback"]
     )
-    async def test_either_key_means_the_embedder(self, serve, gateway, key):
+    async def test_either_key_means_the_embedder(self, gateway, key):
         config = one_chat("http://127.0.0.1:9")
         config["embedding_models"] = [entry("e", "http://127.0.0.2:9/v1")]
         running = await gateway(config)
         assert (await got(running, f"{self.PATH}?model={key}")).json["model"] == "e"
 
-    async def test_without_an_embedder_it_is_404(self, serve, gateway):
+    async def test_without_an_embedder_it_is_404(self, gateway):
         running = await gateway(one_chat("http://127.0.0.1:9"))
         answer = await got(running, self.PATH)
         assert (answer.status, answer.error["code"]) == (404, "unknown_model")

@@ -34,7 +34,7 @@ class Flaky:
             await peer.send(whole)
 
 
-def failing_over(
+def failing_over(  # noqa: PLR0913 - what a test needs to name, by name
     primary: str,
     fallback: str,
     *,

@@ -36,7 +36,7 @@ async def ask(running, inputs, **more):
 
 
 def failing(answer):
-    return lambda request: answer
+    return lambda _: answer
 
 
 def inputs(count):
