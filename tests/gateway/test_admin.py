@@ -170,9 +170,10 @@ class TestTheEmbeddingEndpoint:
         running = await gateway(emulated(host))
         answer = await got(running, self.PATH)
         assert answer.status == 200
-        breaker = answer.json.pop("primary_breaker")
+        status = answer.json
+        breaker = status.pop("primary_breaker")
         assert (breaker["state"], breaker["trips"]) == ("closed", 0)
-        assert answer.json == {
+        assert status == {
             "model": "embedding",
             "active_model_key": "embedding",
             "active_base_url": host.embed_url,
