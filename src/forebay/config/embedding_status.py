@@ -62,7 +62,7 @@ def embedding_endpoint_status(
     members = admission.queues[model, ServiceClass.BEST_EFFORT].members
     regular = [member.state for member in members if not member.stands_in]
     stand_ins = [member.state for member in members if member.stands_in]
-    is_fallback = model in failovers.failed_over
+    is_fallback = model in failovers.failed_over or not regular
     active = _first(stand_ins if is_fallback else regular, now).endpoint
     return {
         "model": model,
@@ -71,7 +71,7 @@ def embedding_endpoint_status(
         "active_gpu_group": active.gpu_group,
         "is_fallback": is_fallback,
         "fallback_configured": bool(stand_ins),
-        "primary_breaker": breaker_json(regular[0], now),
+        "primary_breaker": breaker_json(regular[0], now) if regular else None,
         "failover_count": failovers.failovers[model],
         "recovery_count": failovers.recoveries[model],
     }
