@@ -20,7 +20,7 @@ STATUS = "/forebay/embedding-endpoint-status"
 
 
 @pytest.fixture
-def pair(serve):
+async def pair(serve):
     """A primary and its fallback."""
     return Flaky(serve), Flaky(serve)
 

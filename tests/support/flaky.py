@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from support.embedder import embeddings
+from support.http_responses import json_response
 
 
 class Flaky:
@@ -24,7 +25,11 @@ class Flaky:
 
     async def _script(self, peer: Any) -> None:
         while request := await peer.request():
-            self.requests.append(json.loads(request.partition(b"\r\n\r\n")[2]))
+            head, _, body = request.partition(b"\r\n\r\n")
+            if not head.startswith(b"POST"):
+                await peer.send(json_response({}, status="404 Not Found"))
+                continue
+            self.requests.append(json.loads(body))
             if self.mode == "reset":
                 peer.reset()
                 return
