@@ -77,7 +77,7 @@ class Retries:
     def _served_elsewhere(self, ticket: Ticket, now: float) -> bool:
         """Whether an endpoint that the ticket does not avoid would take it, now or soon."""
         queue = self.admission.queues.get((ticket.model, ticket.service_class))
-        for member in queue.members if queue else ():  # none: the model was taken out meanwhile
+        for member in () if queue is None else queue.members:  # none: its model was taken out
             state, most = member.state, member.room.most(member)
             if (
                 state.endpoint.id not in ticket.avoid
