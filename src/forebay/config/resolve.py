@@ -196,10 +196,10 @@ def _models(endpoints: tuple[PlannedEndpoint, ...]) -> dict[str, PlannedModel]:
     models: dict[str, PlannedModel] = {}
     for planned in endpoints:
         endpoint = planned.endpoint
-        if endpoint.fallback_of is None:
-            model = models.get(endpoint.model) or PlannedModel(endpoint.model, planned.kind, (), ())
-            models[endpoint.model] = replace(model, endpoints=(*model.endpoints, endpoint.id))
-        else:
-            model = models[endpoint.fallback_of]
-            models[model.id] = replace(model, fallbacks=(*model.fallbacks, endpoint.id))
+        for id_, stands_in in endpoint.serves:
+            model = models.get(id_) or PlannedModel(id_, planned.kind, (), ())
+            if stands_in:
+                models[id_] = replace(model, fallbacks=(*model.fallbacks, endpoint.id))
+            else:
+                models[id_] = replace(model, endpoints=(*model.endpoints, endpoint.id))
     return models

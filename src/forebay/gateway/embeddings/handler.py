@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forebay.gateway.embeddings import answers, inputs
 from forebay.gateway.embeddings.known import KnownEndpoint
 from forebay.gateway.embeddings.pieces import Pieces
-from forebay.gateway.embeddings.results import RefusedUpstream, takes_part
+from forebay.gateway.embeddings.results import takes_part
 from forebay.gateway.refusal import Refused, internal_error
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class EmbeddingsHandler:
         wanted = inputs.read(call.look, call.body)
         if wanted.are_tokens:
             for known in self._endpoints(call).values():
-                _see_that_it_takes_tokens(known)
+                if known.target.endpoint.fallback_of is None:
+                    _see_that_it_takes_tokens(known)
         return wanted
 
     async def serve(self, call: Call, wanted: Inputs, service_class: ServiceClass) -> None:
@@ -64,8 +65,6 @@ class EmbeddingsHandler:
         try:
             results = await pieces.run()
             parts = results.in_order()
-        except RefusedUpstream as refused:
-            await refused.held.pass_on(call.responder)
         except Refused as refused:
             await refused.answer(call.responder, call.own_headers())
         except Exception:  # noqa: BLE001 - whatever it is, the client hears of it
@@ -75,7 +74,7 @@ class EmbeddingsHandler:
             await _answer(call, parts, results.failures, pieces.queued_s)
 
     def _endpoints(self, call: Call) -> Mapping[str, KnownEndpoint]:
-        """The endpoints that a request may go to."""
+        """The endpoints that a request may go to, those that only stand in among them."""
         deployment = self._deployment
         assert call.look.model is not None  # noqa: S101 - the proxy has seen to it
         model = deployment.plan.models[call.look.model]

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from forebay.drivers.aio import Lease
     from forebay.gateway.call import Call
     from forebay.gateway.embeddings.held import Room
-    from forebay.gateway.embeddings.remaining import Measure, Piece, Remaining
+    from forebay.gateway.embeddings.piece import Piece
+    from forebay.gateway.embeddings.remaining import Measure, Remaining
 
 _CLIENT_ERROR, _FAILURE = Outcome.CLIENT_ERROR, Outcome.FAILURE
 _TOO_LARGE, _UNPROCESSABLE, _BUSY, _SERVER_ERROR = 413, 422, 429, 500
@@ -58,6 +59,10 @@ class Refusal(NamedTuple):
     body: bytes
     ending: Ending
     alone: bool
+
+
+class InputFailed(Failed):
+    """An input at which its endpoint fails. Another one may not, which is worth an attempt."""
 
 
 class Inquiry:
@@ -156,7 +161,7 @@ class Inquiry:
             return None
         ending = Ending(_CLIENT_ERROR) if failed and piece.after_failure else refusal.ending
         if piece.inputs == 1:
-            raise Failed(_named(piece, refusal, failed=failed), ending)
+            raise _named(piece, refusal, ending, failed=failed)
         measure: Measure = "max_tokens" if failed else "max_inputs"
         return ending if self._remaining.halve(piece, measure, after_failure=failed) else None
 
@@ -195,11 +200,12 @@ def _translated(refusal: Refusal) -> Refusal:
     return refusal
 
 
-def _named(piece: Piece, refusal: Refusal, *, failed: bool) -> Refused:
+def _named(piece: Piece, refusal: Refusal, ending: Ending, *, failed: bool) -> Failed:
     """The refusal of the one input to blame."""
     name, said = piece.known.target.name, excerpt(refusal.body)
     if failed:  # asking for it again would not help, which a status of 500 would promise
         message = f"input[{piece.start}] makes {name} fail with {refusal.status}: {said}"
-        return Refused(_UNPROCESSABLE, message, code="input_failed", param="input")
+        refused = Refused(_UNPROCESSABLE, message, code="input_failed", param="input")
+        return InputFailed(refused, ending)
     message = f"input[{piece.start}] is refused by {name}: {said}"
-    return Refused(refusal.status, message, code="input_refused", param="input")
+    return Failed(Refused(refusal.status, message, code="input_refused", param="input"), ending)

@@ -1,26 +1,29 @@
 """One request for embeddings, through admission in pieces that its endpoints take.
 
 Each piece has a slot of its own. How large it is, is decided when its slot, and so its endpoint, is
-known; a request is in the queue with one ticket at a time, behind whoever came before. If a piece
-fails for good (see `inquiry`), the request does, and its other pieces are given up; unless the
-client takes what there is.
+known; a request is in the queue with one ticket at a time, behind whoever came before. A piece
+that is refused may come again, in another way (see `inquiry`); one whose endpoint fails is asked
+for at another one. If there is none, the request fails, and its other pieces are given up; unless
+the client takes what there is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forebay.core.model import Ending, Outcome, ServiceClass, Ticket
 from forebay.errors import Rejected
 from forebay.gateway.embeddings import answers
 from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
-from forebay.gateway.embeddings.inquiry import Inquiry, Refusal
+from forebay.gateway.embeddings.inquiry import InputFailed, Inquiry, Refusal
+from forebay.gateway.embeddings.piece import Attempts
 from forebay.gateway.embeddings.remaining import Remaining
-from forebay.gateway.embeddings.results import Part, RefusedUpstream, Results, takes_part
+from forebay.gateway.embeddings.results import Part, Results, takes_part
 from forebay.gateway.exchange import Exchange
-from forebay.gateway.failure import Failed
+from forebay.gateway.failure import Failed, OwnWords, refused_in_its_words
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from forebay.gateway.embeddings.answers import Answer
     from forebay.gateway.embeddings.inputs import Inputs
     from forebay.gateway.embeddings.known import KnownEndpoint
-    from forebay.gateway.embeddings.remaining import Piece
+    from forebay.gateway.embeddings.piece import Piece
 
 _log = logging.getLogger(__name__)
 
@@ -82,8 +85,7 @@ class Pieces:
         """Get all answers.
 
         Raises:
-            Refused: no slot, or an endpoint that failed.
-            RefusedUpstream: an endpoint refused.
+            Refused: no slot, or an endpoint that refused or failed.
         """
         if all(map(self._remaining.is_one_piece, self._known.values())):
             await self._step()  # mostly that is all, and it needs no tasks
@@ -108,8 +110,9 @@ class Pieces:
             try:
                 lease = await self._slot()
             except Refused as refused:
-                for start, stop in self._remaining.give_up():
-                    self._results.give_up(start, stop, refused)
+                for start, stop, _, attempts in self._remaining.give_up():
+                    # Why the first attempt failed is what the client should know.
+                    self._results.give_up(start, stop, attempts.refused or refused)
                 return
             if self._remaining.one_at_a_time:
                 await self._use(lease)
@@ -126,7 +129,11 @@ class Pieces:
             call.deadline,
             size_bytes=len(call.body),
             size_tokens=self._remaining.next_tokens(self._known.values()),
+            affinity=call.affinity,
+            avoid=self._remaining.next_attempts.avoid,
         )
+        if not ticket.avoid:
+            deployment.retries.note(ticket)
         try:
             lease = await deployment.limiter.slot(ticket)
         except Rejected as rejected:
@@ -139,23 +146,34 @@ class Pieces:
     async def _use(self, lease: Lease) -> None:
         """Have the next piece served, and give the slot back, whatever happens."""
         ending = told = _CANCELLED  # unless something else turns out
-        error: Refused | RefusedUpstream | None = None
+        failed: Failed | None = None
         try:
             known = self._known[lease.endpoint.id]
             piece = self._remaining.take(known, lease.grant.ticket.size_tokens)
             ending = told = await self._serve(piece, lease)
             if piece.after_failure and ending.outcome is _OK:
                 told = _CANCELLED  # the whole that this is a half of has told of the endpoint
-        except Failed as failed:
-            ending, error = failed.ending, failed.refused
-            _log.warning("%s: %s", self._call.request_id.decode("latin-1"), error)
-        except RefusedUpstream as refused:
-            ending, error = refused.ending, refused
+        except Failed as error:
+            ending, told, failed = error.ending, error.ending, error
+            _log.log(error.level, "%s: %s", self._call.request_id.decode("latin-1"), error)
         finally:
-            lease.settle(told if error is None else ending)
+            lease.settle(told)
             self._deployment.metrics.ended(lease.endpoint, ending)
-        if error is not None:
-            self._results.give_up(piece.start, piece.stop, error)
+        if failed is not None and not self._goes_elsewhere(piece, failed, lease):
+            self._results.give_up(piece.start, piece.stop, failed.refused)
+
+    def _goes_elsewhere(self, piece: Piece, failed: Failed, lease: Lease) -> bool:
+        """Whether a piece that failed is asked for again; nothing of its answer is kept."""
+        outcome = _FAILURE.outcome if isinstance(failed, InputFailed) else failed.ending.outcome
+        # Its ticket may have been another piece's: see `Remaining.take`.
+        before = replace(lease.grant.ticket, avoid=piece.attempts.avoid)
+        retries = self._deployment.retries
+        ticket = retries.again(before, lease.endpoint.id, outcome, self._call.clock())
+        if ticket is None:
+            return False
+        self._deployment.metrics.retried(ticket, outcome)
+        self._remaining.put_back(piece, Attempts(ticket.avoid, failed.refused))
+        return True
 
     async def _serve(self, piece: Piece, lease: Lease) -> Ending:
         """Wait until the endpoint has room for the piece, and have it served."""
@@ -175,27 +193,28 @@ class Pieces:
     async def _exchange(self, piece: Piece, lease: Lease) -> Ending:
         held, known = HeldAnswer(self._room), piece.known
         body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
-        error: Failed | RefusedUpstream
         try:
             ending = await Exchange(self._call.part(body, held), known.target, lease).run()
-        except Failed as failed:
-            # A refusal that cannot be passed on, such as a proxy's in HTML.
-            error, status, said = failed, failed.refused.status, b""
-        else:
             if held.ok:
                 self._results.parts.append(Part(piece.start, held, self._understood(piece, held)))
                 self._inquiry.passed(piece)
                 known.refuses_base64 |= piece.as_float
                 return ending
-            error = RefusedUpstream(held, ending, known.target.name)
-            status, said = held.status, b"".join(held.pieces)[:_LOOK_BYTES]
+            words = b"".join(held.pieces)
+            raise refused_in_its_words(known.target, held.status, held.headers, words, ending)
+        except Failed as failed:
+            held.drop()
+            again = await self._inquiry.asks_again(piece, self._refusal(failed, known), lease)
+            if again is None:
+                raise
+            return again
+
+    def _refusal(self, failed: Failed, known: KnownEndpoint) -> Refusal:
+        refused = failed.refused
+        # Without words: one that cannot be passed on, such as a proxy's in HTML.
+        said = refused.words[:_LOOK_BYTES] if isinstance(refused, OwnWords) else b""
         alone = known.pieces == self._at_work.count(known)
-        refusal = Refusal(status, said, error.ending, alone)
-        again = await self._inquiry.asks_again(piece, refusal, lease)
-        if again is None:
-            raise error
-        held.drop()
-        return again
+        return Refusal(refused.status, said, failed.ending, alone)
 
     def _understood(self, piece: Piece, held: HeldAnswer) -> Answer | None:
         encoding = self._inputs.encoding

@@ -2,16 +2,17 @@
 
 A piece is cut when its endpoint is known, by what that endpoint takes. One that is refused comes
 back as it was, to be cut by the limits of whichever endpoint gets it next; or in two halves, to see
-which of them is refused again.
+which of them is refused again. One that failed is left for another endpoint.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from forebay.adapters.engines.batching import BatchLimits
+from forebay.gateway.embeddings.piece import Attempts, Halves, Piece, Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,59 +25,6 @@ Measure = Literal["max_inputs", "max_body_bytes", "max_tokens"]
 
 # Pieces of one request that are halved. One input among n is found after log2(n) of them.
 _MOST_HALVED = 128
-
-
-@dataclass(slots=True, eq=False)
-class Halves:
-    """A piece that was refused, and comes again in two halves.
-
-    Args:
-        known: the endpoint that refused it.
-        after_failure: it failed, rather than say that the request is wrong.
-        size: of the larger half: what the endpoint takes, if both pass.
-        left: inputs that have not passed, here or elsewhere.
-    """
-
-    known: KnownEndpoint
-    after_failure: bool
-    size: BatchLimits
-    left: int
-
-
-@dataclass(slots=True)
-class Piece:
-    """Some of a request's inputs, for one endpoint.
-
-    Args:
-        start: index of the first.
-        stop: the index after the last.
-        known: the endpoint.
-        as_float: floats are asked for, though the client wants base64.
-        half_of: what it is a half of, or a part of one.
-    """
-
-    start: int
-    stop: int
-    known: KnownEndpoint
-    as_float: bool
-    half_of: Halves | None = None
-
-    @property
-    def inputs(self) -> int:
-        """How many."""
-        return self.stop - self.start
-
-    @property
-    def after_failure(self) -> bool:
-        """Whether it is there to find out what the endpoint failed of."""
-        whole = self.half_of
-        return whole is not None and whole.after_failure and whole.known is self.known
-
-
-class _Range(NamedTuple):
-    start: int
-    stop: int
-    half_of: Halves | None = None
 
 
 @dataclass(slots=True)
@@ -96,13 +44,13 @@ class Remaining:
     in_pieces: bool
     as_float: bool = field(default=False, init=False)
     one_at_a_time: bool = field(default=False, init=False)
-    _ranges: list[_Range] = field(init=False)  # in order
+    _ranges: list[Range] = field(init=False)  # in order
     # Inputs in a piece, by endpoint: what was refused for load by one that had no other load.
     _most: dict[str, int] = field(default_factory=dict, init=False)
     _halved: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._ranges = [_Range(0, len(self.inputs))]
+        self._ranges = [Range(0, len(self.inputs))]
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
@@ -113,8 +61,13 @@ class Remaining:
 
     def next_tokens(self, endpoints: Iterable[KnownEndpoint]) -> int:
         """The most tokens that the next piece may have, at whichever of the endpoints."""
-        start, stop, _ = self._ranges[0]
+        start, stop, *_ = self._ranges[0]
         return self.inputs.tokens(start, max(self._end(start, stop, e) for e in endpoints))
+
+    @property
+    def next_attempts(self) -> Attempts:
+        """What has come of the next piece so far."""
+        return self._ranges[0].attempts
 
     def take(self, known: KnownEndpoint, most_tokens: int) -> Piece:
         """Take as much of what is left as the endpoint takes at once, and the slot was given for.
@@ -123,13 +76,22 @@ class Remaining:
             known: the endpoint.
             most_tokens: what `next_tokens` said when the slot was asked for.
         """
-        start, stop, half_of = self._ranges.pop(0)
+        start, stop, half_of, attempts = self._ranges.pop(self._first_for(known))
         stop_at = self.inputs.until_tokens(start, stop, most_tokens)
         end = self._end(start, max(stop_at, start + 1), known)
         if end < stop:
-            self._ranges.insert(0, _Range(end, stop, half_of))
+            self._insert(Range(end, stop, half_of, attempts))
         as_float = self.inputs.encoding == "base64" and (self.as_float or known.refuses_base64)
-        return Piece(start, end, known, as_float, half_of)
+        return Piece(start, end, known, as_float, half_of, attempts)
+
+    def _first_for(self, known: KnownEndpoint) -> int:
+        """The place of the first range that has not failed there; the first one if all have.
+
+        Another one may have come back since the slot was asked for.
+        """
+        id_ = known.target.id
+        places = (n for n, r in enumerate(self._ranges) if id_ not in r.attempts.avoid)
+        return next(places, 0)
 
     def passed(self, piece: Piece) -> None:
         """A piece was answered. Where both halves were, the whole had been too large.
@@ -144,22 +106,23 @@ class Remaining:
 
     # -- what was refused ------------------------------------------------------------------------
 
-    def put_back(self, piece: Piece) -> None:
+    def put_back(self, piece: Piece, attempts: Attempts | None = None) -> None:
         """Ask for a piece again, cut as the endpoint takes it that gets it then.
 
-        Together with what is next to it, since that one may take more at once.
+        Together with what is next to it, if that went the same way, since that endpoint may take
+        more at once.
+
+        Args:
+            piece: that comes again.
+            attempts: those that failed, if it is left for another endpoint than they were at.
         """
+        attempts = piece.attempts if attempts is None else attempts
         start, stop, at = piece.start, piece.stop, self._place(piece.start)
-        if at < len(self._ranges):
-            after = self._ranges[at]
-            if after.start == stop and after.half_of is None:
-                stop = self._ranges.pop(at).stop
-        if at:
-            before = self._ranges[at - 1]
-            if before.stop == start and before.half_of is None:
-                at -= 1
-                start = self._ranges.pop(at).start
-        self._ranges.insert(at, _Range(start, stop))
+        if at < len(self._ranges) and self._ranges[at].joins(stop, attempts):
+            stop = self._ranges.pop(at).stop
+        if at and self._ranges[at - 1].joins(start, attempts):
+            start = self._ranges.pop(at - 1).start
+        self._insert(Range(start, stop, attempts=attempts))
 
     def halve(self, piece: Piece, measure: Measure, *, after_failure: bool = False) -> bool:
         """Ask for a piece again in two halves.
@@ -180,11 +143,8 @@ class Remaining:
             self._size(piece.start, middle, measure), self._size(middle, piece.stop, measure)
         )
         halves = Halves(piece.known, after_failure, BatchLimits(**{measure: size}), piece.inputs)
-        at = self._place(piece.start)
-        self._ranges[at:at] = [
-            _Range(piece.start, middle, halves),
-            _Range(middle, piece.stop, halves),
-        ]
+        self._insert(Range(piece.start, middle, halves, piece.attempts))
+        self._insert(Range(middle, piece.stop, halves, piece.attempts))
         return True
 
     def fewer_at_once(self, piece: Piece) -> None:
@@ -200,11 +160,13 @@ class Remaining:
         """Whether the piece would be cut as it is, by what is known of its endpoint now."""
         return self._end(piece.start, piece.stop, piece.known) == piece.stop
 
-    def give_up(self) -> Iterator[tuple[int, int]]:
-        """Ask for nothing more; yields the start and the stop of what has not been asked for."""
+    def give_up(self) -> Iterator[Range]:
+        """Ask for nothing more; yields what was left to ask for."""
         while self._ranges:
-            start, stop, _ = self._ranges.pop(0)
-            yield start, stop
+            yield self._ranges.pop(0)
+
+    def _insert(self, range_: Range) -> None:
+        self._ranges.insert(self._place(range_.start), range_)
 
     def _place(self, start: int) -> int:
         """Where a range from `start` on belongs."""

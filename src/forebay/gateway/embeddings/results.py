@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
-    from forebay.core.model import Ending
     from forebay.gateway.embeddings.answers import Answer
     from forebay.gateway.embeddings.held import HeldAnswer
     from forebay.gateway.message import Request
@@ -50,22 +49,6 @@ class Failures:
     message: str
 
 
-class RefusedUpstream(Exception):  # noqa: N818 - an endpoint's answer, to be passed on
-    """An endpoint's answer that is no success.
-
-    Args:
-        held: the answer.
-        ending: what it tells of the endpoint.
-        endpoint: how messages name it.
-    """
-
-    def __init__(self, held: HeldAnswer, ending: Ending, endpoint: str) -> None:
-        super().__init__(held.status)
-        self.held = held
-        self.ending = ending
-        self.endpoint = endpoint
-
-
 class Results:
     """Collects what comes of one request.
 
@@ -81,32 +64,24 @@ class Results:
         self.partial = partial
         self.parts: list[Part] = []
         self.failures: list[Failures] = []
-        self._first: Refused | RefusedUpstream | None = None
+        self._first: Refused | None = None
 
-    def give_up(self, start: int, stop: int, error: Refused | RefusedUpstream) -> None:
+    def give_up(self, start: int, stop: int, error: Refused) -> None:
         """The inputs from `start` to `stop` will have no vectors.
 
         Raises:
-            Refused, RefusedUpstream: `error`, where that fails the whole request.
+            Refused: `error`, where that fails the whole request.
         """
         if not self.partial:
             raise error
         self._first = self._first or error
-        if isinstance(error, Refused):
-            code, message = error.code, str(error)
-        else:
-            said = excerpt(b"".join(error.held.pieces))
-            code, message = (
-                "upstream_error",
-                f"{error.endpoint} answered {error.held.status}: {said}",
-            )
-        self.failures.append(Failures(start, stop, code, message))
+        self.failures.append(Failures(start, stop, error.code, str(error)))
 
     def in_order(self) -> list[Part]:
         """The answers in the order of their inputs; at least one.
 
         Raises:
-            Refused, RefusedUpstream: no input has a vector.
+            Refused: no input has a vector.
         """
         if not self.parts and self._first is not None:
             raise self._first
