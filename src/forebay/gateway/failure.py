@@ -45,7 +45,7 @@ class Failed(Exception):  # noqa: N818 - it carries an answer
 
     @property
     def level(self) -> int:
-        """How loudly to log it: a busy endpoint, one that starts, or a wrong request is no fault."""
+        """How loudly to log it: no endpoint is to blame for being busy, or for a wrong request."""
         return logging.INFO if self.ending.outcome in _NO_FAULT else logging.WARNING
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from forebay.adapters.engines.batching import BatchLimits
 from forebay.gateway.embeddings import inputs
 from forebay.gateway.embeddings.known import KnownEndpoint
+from forebay.gateway.embeddings.piece import Attempts
 from forebay.gateway.embeddings.remaining import Remaining
 from forebay.gateway.look import Look, look_at
 from forebay.gateway.message import Request
@@ -126,6 +127,48 @@ def test_a_piece_that_failed_is_cut_anew_for_the_endpoint_that_gets_it_next(valu
     remaining.put_back(piece)
     again = remaining.take(other, remaining.next_tokens([one, other]))
     assert (again.start, again.inputs) == (0, min(second, len(value)))
+
+
+def at(id_, **limits):
+    return KnownEndpoint(Target(Told(BatchLimits(**limits)), id=id_))
+
+
+@given(texts, st.lists(limits, min_size=2, max_size=4), st.data())
+def test_inputs_come_back_to_where_they_failed_only_if_all_that_is_left_failed_there(
+    value, most, data
+):
+    """Whoever is free meanwhile, each input is asked for until it is answered, and then no more."""
+    wanted = read(value)
+    remaining = Remaining(wanted, in_pieces=False)
+    known = [at(f"m@{n}", max_inputs=limit) for n, limit in enumerate(most)]
+    failed_at = [set() for _ in value]
+    asked = []
+    while remaining:
+        left = [n for n in range(len(value)) if n not in asked]
+        free = data.draw(st.sampled_from(known))
+        piece = remaining.take(free, remaining.next_tokens(known))
+        id_, places = free.target.id, range(piece.start, piece.stop)
+        assert_fits(piece, wanted, split=False)
+        assert not set(places) & set(asked)
+        assert all(failed_at[n] == piece.attempts.avoid for n in places)
+        if id_ in piece.attempts.avoid:
+            assert all(id_ in failed_at[n] for n in left)
+        elif data.draw(st.booleans()):
+            remaining.put_back(piece, Attempts(piece.attempts.avoid | {id_}))
+            for n in places:
+                failed_at[n].add(id_)
+            continue
+        asked += places
+    assert sorted(asked) == list(range(len(value)))
+
+
+def test_pieces_that_failed_at_one_endpoint_are_one_piece_at_the_next():
+    remaining = Remaining(read(["x"] * 9), in_pieces=False)
+    small, large = at("m@a", max_inputs=3), at("m@b")
+    pieces = [remaining.take(small, 1000) for _ in range(3)]
+    for piece in (pieces[1], pieces[0], pieces[2]):
+        remaining.put_back(piece, Attempts(frozenset({"m@a"})))
+    assert remaining.take(large, remaining.next_tokens([small, large])).inputs == 9
 
 
 @given(texts, st.integers(1, 80))
