@@ -8,6 +8,7 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
+from forebay.gateway.embeddings.guard import PROBE
 from support.http_responses import json_response
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def one_embedder(url: str, *, ceiling: int = 8, forebay: dict[str, Any] | None =
 
 def vector(text: str) -> list[float]:
     """The vector of ``"t17"`` is ``[17, -0.5]``: each tells whose it is."""
-    number = 0 if text == HARMLESS else text.removeprefix("t").split(" ")[0]
+    number = 0 if text in {HARMLESS, PROBE} else text.removeprefix("t").split(" ")[0]
     return [float(number), -0.5]
 
 
@@ -101,9 +102,15 @@ class Embedder:
         return [json.loads(body) for body in self.bodies]
 
     @property
+    def probes(self) -> int:
+        """Requests that were there to compare its vectors."""
+        return sum(request["input"] == [PROBE] for request in self._read())
+
+    @property
     def requests(self) -> list[dict[str, Any]]:
-        """All the others."""
-        return [request for request in self._read() if request["input"] != [HARMLESS]]
+        """Those that have a client's inputs."""
+        own = ([HARMLESS], [PROBE])
+        return [request for request in self._read() if request["input"] not in own]
 
     @property
     def sizes(self) -> list[int]:

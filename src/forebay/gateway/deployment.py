@@ -22,6 +22,7 @@ from forebay.core.failovers import Failovers
 from forebay.core.observer import Observers
 from forebay.core.retries import Retries
 from forebay.drivers.aio import AsyncLimiter
+from forebay.gateway.embeddings.guards import IdentityGuards
 from forebay.gateway.target import Target
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Deployment:
         self.failovers.watch(admission)
         self.retries = Retries(admission, retry_budgets(plan))
         self.targets: dict[str, Target] = {}
+        self.identity = IdentityGuards(self)
         self._stack = AsyncExitStack()
         self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
         regular = [p.endpoint for p in plan.endpoints if p.endpoint.fallback_of is None]
@@ -72,6 +74,8 @@ class Deployment:
         for planned in self.plan.endpoints:
             self.targets[planned.endpoint.id] = self._target(planned, session)
         self._warn_of_few_files()
+        self._stack.push_async_callback(self.identity.aclose)
+        self.identity.start()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -90,8 +94,11 @@ class Deployment:
         """What is so now: see `forebay.config.status`, and where the configuration came from."""
         scrapers = {id_: target.scraper for id_, target in self.targets.items()}
         limiter = self.limiter
+        now = status(self.plan, limiter.admission, scrapers, limiter.now())
+        for id_, model in now["models"].items():
+            model["identity"] = self.identity.status(id_)
         return {
-            **status(self.plan, limiter.admission, scrapers, limiter.now()),
+            **now,
             "config": {
                 "path": self.plan.file,
                 "loaded_at": self._loaded_at,
@@ -106,9 +113,10 @@ class Deployment:
             Rejected: there is no such embedding model.
         """
         limiter = self.limiter
-        return embedding_endpoint_status(
+        now = embedding_endpoint_status(
             self.plan, limiter.admission, self.failovers, limiter.now(), key
         )
+        return {**now, "identity": self.identity.status(now["model"])}
 
     def _target(self, planned: PlannedEndpoint, session: aiohttp.ClientSession) -> Target:
         upstream = Upstream(

@@ -159,6 +159,7 @@ class Proxy:
         if ticket is None:
             return None
         deployment.metrics.retried(ticket, outcome)
+        call.attempts += 1
         try:
             return await self._slot(ticket)
         except Rejected:

@@ -44,6 +44,7 @@ _CANCELLED, _FAILURE = Ending(Outcome.CANCELLED), Ending(Outcome.FAILURE)
 _OUTSTANDING = 8
 _LOOK_BYTES = 4096
 _OK = Outcome.OK
+_NOWHERE: frozenset[str] = frozenset()
 
 
 class Pieces:
@@ -73,6 +74,9 @@ class Pieces:
         self._class = service_class
         self._deployment = deployment
         self._known = known
+        assert call.look.model is not None  # noqa: S101 - the proxy has seen to it
+        self._model = call.look.model
+        self._guard = deployment.identity.of(self._model)
         self._remaining = Remaining(inputs, in_pieces=service_class is ServiceClass.BEST_EFFORT)
         self._results = Results(partial=takes_part(call.request))
         self._at_work: list[KnownEndpoint] = []  # one for each piece under way
@@ -121,18 +125,18 @@ class Pieces:
 
     async def _slot(self) -> Lease:
         call, deployment = self._call, self._deployment
-        assert call.look.model is not None  # noqa: S101 - the proxy has seen to it
+        failed_at = self._remaining.next_attempts.avoid
         ticket = Ticket(
-            call.look.model,
+            self._model,
             self._class,
             call.clock(),
             call.deadline,
             size_bytes=len(call.body),
             size_tokens=self._remaining.next_tokens(self._known.values()),
             affinity=call.affinity,
-            avoid=self._remaining.next_attempts.avoid,
+            avoid=failed_at | self._unfit,
         )
-        if not ticket.avoid:
+        if not failed_at:
             deployment.retries.note(ticket)
         try:
             lease = await deployment.limiter.slot(ticket)
@@ -142,6 +146,11 @@ class Pieces:
         deployment.metrics.admitted(ticket, lease.queued_s)
         self.queued_s += lease.queued_s
         return lease
+
+    @property
+    def _unfit(self) -> frozenset[str]:
+        """Endpoints that would not give the model's vectors."""
+        return self._guard.unfit if self._guard is not None else _NOWHERE
 
     async def _use(self, lease: Lease) -> None:
         """Have the next piece served, and give the slot back, whatever happens."""
@@ -166,13 +175,13 @@ class Pieces:
         """Whether a piece that failed is asked for again; nothing of its answer is kept."""
         outcome = _FAILURE.outcome if isinstance(failed, InputFailed) else failed.ending.outcome
         # Its ticket may have been another piece's: see `Remaining.take`.
-        before = replace(lease.grant.ticket, avoid=piece.attempts.avoid)
-        retries = self._deployment.retries
-        ticket = retries.again(before, lease.endpoint.id, outcome, self._call.clock())
+        failed_at, id_ = piece.attempts.avoid, lease.endpoint.id
+        before = replace(lease.grant.ticket, avoid=failed_at | (self._unfit - {id_}))
+        ticket = self._deployment.retries.again(before, id_, outcome, self._call.clock())
         if ticket is None:
             return False
         self._deployment.metrics.retried(ticket, outcome)
-        self._remaining.put_back(piece, Attempts(ticket.avoid, failed.refused))
+        self._remaining.put_back(piece, Attempts(failed_at | {id_}, failed.refused))
         return True
 
     async def _serve(self, piece: Piece, lease: Lease) -> Ending:
@@ -186,6 +195,8 @@ class Pieces:
         self._at_work.append(known)
         try:
             with known.working(piece.inputs):
+                if self._guard is not None:
+                    await self._guard.check(self._call, known.target, lease)
                 return await self._exchange(piece, lease)
         finally:
             self._at_work.remove(known)
@@ -193,8 +204,9 @@ class Pieces:
     async def _exchange(self, piece: Piece, lease: Lease) -> Ending:
         held, known = HeldAnswer(self._room), piece.known
         body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
+        part = self._call.part(body, held, attempts=len(piece.attempts.avoid) + 1)
         try:
-            ending = await Exchange(self._call.part(body, held), known.target, lease).run()
+            ending = await Exchange(part, known.target, lease).run()
             if held.ok:
                 self._results.parts.append(Part(piece.start, held, self._understood(piece, held)))
                 self._inquiry.passed(piece)
