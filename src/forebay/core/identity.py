@@ -8,7 +8,7 @@ compared with the *reference*: the vector that an endpoint of the model itself g
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import hypot
+from math import hypot, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ class Verdict(NamedTuple):
 
     Args:
         same: its vectors may be used.
-        cosine: of the angle between the two vectors; None if they have not as many dimensions.
+        cosine: of the angle between the two vectors; None if they have not as many dimensions, or
+            there is only one.
         reason: in words.
         at: when, seconds.
     """
@@ -63,10 +64,16 @@ class Identity:
 
     def judge(self, endpoint_id: str, vector: Sequence[float], now: float) -> Verdict:
         """Compare an endpoint's vector with the reference; without one, it becomes it."""
-        if self.reference is None:
-            self.reference = Reference(endpoint_id, tuple(vector))
-        reference = self.reference
+        reference = self.reference or Reference(endpoint_id, tuple(vector))
         verdict = self._verdicts[endpoint_id] = self._compared(reference, vector, now)
+        if verdict.same:  # to itself, if it is the first: unless it has no direction
+            self.reference = reference
+        return verdict
+
+    def trust(self, endpoint_id: str, reason: str, now: float) -> Verdict:
+        """Let an endpoint be used that cannot be compared."""
+        verdict = Verdict(same=True, cosine=None, reason=reason, at=now)
+        self._verdicts[endpoint_id] = verdict
         return verdict
 
     def verdict(self, endpoint_id: str, now: float) -> Verdict | None:
@@ -99,6 +106,6 @@ class Identity:
 def cosine_of(one: Sequence[float], other: Sequence[float]) -> float:
     """The cosine of the angle between two vectors of the same length; 0 where there is none."""
     lengths = hypot(*one) * hypot(*other)
-    if not 0 < lengths < float("inf"):
+    if not 0 < lengths < inf:  # nor is it, if there is a value that is no number
         return 0.0
     return max(-1.0, min(1.0, sum(a * b for a, b in zip(one, other, strict=True)) / lengths))

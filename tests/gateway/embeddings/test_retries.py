@@ -25,7 +25,7 @@ def two(first, second, **more):
     entry = {"id": "m", "endpoints": endpoints, "max_concurrent_requests": 4, "piece_tokens": 50}
     return {
         "embedding_models": [entry],
-        "forebay": {"limit": "fixed"},
+        "forebay": {"limit": "fixed", "identity": None},
         "MODEL_BREAKER_FAIL_THRESHOLD": 1000,
         **more,
     }

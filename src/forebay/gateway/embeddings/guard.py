@@ -20,8 +20,9 @@ from forebay.core.model import Ending, Outcome
 from forebay.gateway.call import TIMEOUT_HEADER, Call
 from forebay.gateway.embeddings import answers
 from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
+from forebay.gateway.embeddings.results import excerpt
 from forebay.gateway.exchange import Exchange
-from forebay.gateway.failure import Failed, refused_in_its_words
+from forebay.gateway.failure import Failed
 from forebay.gateway.look import Look
 from forebay.gateway.message import Request
 from forebay.gateway.refusal import Refused
@@ -40,6 +41,10 @@ _log = logging.getLogger(__name__)
 PROBE = "A reservoir stores the water of wet years for the fields of dry ones."
 _CONFIGURATION = Ending(Outcome.CONFIGURATION)
 _vector = msgspec.json.Decoder(list[float])
+
+
+class Incomparable(Exception):  # noqa: N818 - why, to go into a message
+    """An endpoint that serves, but gives no vector of the probe."""
 
 
 class ModelGuard:
@@ -118,19 +123,16 @@ class ModelGuard:
         )
         raise Failed(Refused(503, message, code="identity_unverified"), _CONFIGURATION)
 
-    async def _judged(self, call: Call, target: Target, lease: Lease) -> Verdict | None:
-        first = self.identity.reference is None
+    async def _judged(self, call: Call, target: Target, lease: Lease) -> Verdict:
         try:
             vector = await self._embedded(call, target, lease)
-        except Failed as failed:
-            if failed.ending.outcome is not Outcome.CLIENT_ERROR:
-                raise
-            if not self._stands_in(target) and first:
-                _log.warning("%s cannot be a reference for %r: %s", target.name, self.model, failed)
-                return None  # it serves, but takes no such request
-            message = f"{target.name} cannot be compared for {self.model!r}: {failed}"
-            refused = Refused(502, message, code="identity_unverified")
-            raise Failed(refused, _CONFIGURATION) from failed
+        except Incomparable as why:
+            message = f"{target.name} cannot be compared for {self.model!r}: {why}"
+            if self._stands_in(target):
+                refused = Refused(502, message, code="identity_unverified")
+                raise Failed(refused, _CONFIGURATION) from None
+            _log.warning("%s", message)
+            return self.identity.trust(target.id, str(why), self._clock())
         verdict = self.identity.judge(target.id, vector, self._clock())
         if not verdict.same:
             _log.error(
@@ -147,20 +149,18 @@ class ModelGuard:
         """The endpoint's vector of the probe.
 
         Raises:
-            Failed: it gave none.
+            Failed: it failed.
+            Incomparable: it answered, but gave none.
         """
         held = HeldAnswer(Room())
-        ending = await Exchange(_probing(call, self.model, held), target, lease).run()
+        await Exchange(_probing(call, self.model, held), target, lease).run()
         if not held.ok:
-            words = b"".join(held.pieces)
-            raise refused_in_its_words(target, held.status, held.headers, words, ending)
+            raise Incomparable(f"it answered {held.status}: {excerpt(b''.join(held.pieces))}")
         try:
             answer = answers.read(held.content(), 1, "float")
             return _vector.decode(answer.items[0]["embedding"])
         except (InvalidAnswer, msgspec.MsgspecError) as invalid:
-            message = f"{target.name} sent no valid answer: {invalid}"
-            refused = Refused(502, message, code="upstream_invalid_response")
-            raise Failed(refused, Ending(Outcome.FAILURE)) from invalid
+            raise Incomparable(str(invalid)) from invalid
 
     def status(self, endpoints: Sequence[str]) -> dict[str, Any]:
         """What is known, as plain values."""
@@ -202,5 +202,6 @@ def _verdict_json(verdict: Verdict | None) -> dict[str, Any]:
     if verdict is None:
         return {"state": "unverified", "cosine": None, "reason": None}
     cosine = None if verdict.cosine is None else round(verdict.cosine, 4)
-    state = "same" if verdict.same else "different"
+    same = "trusted" if verdict.cosine is None else "same"
+    state = same if verdict.same else "different"
     return {"state": state, "cosine": cosine, "reason": verdict.reason}
