@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from forebay.adapters.engines.batching import NO_LIMITS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import SecretStr
 
+    from forebay.adapters.engines.batching import BatchLimits
     from forebay.config.fields import Kind
     from forebay.config.laws import LawSettings
     from forebay.config.problems import ConfigWarning
@@ -31,6 +34,7 @@ class PlannedEndpoint:
         engine: the engine's name, or None to find out.
         metrics_url: where its metrics are. Not shown by `repr`: its query may hold a key.
         piece_tokens: best-effort requests for embeddings that are larger go in pieces; None: never.
+        batch_limits: how large a request for embeddings may be, as far as that is configured.
     """
 
     endpoint: Endpoint
@@ -41,6 +45,7 @@ class PlannedEndpoint:
     engine: str | None
     metrics_url: str = field(repr=False)
     piece_tokens: int | None = None
+    batch_limits: BatchLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
+from forebay.adapters.engines.batching import BatchLimits
 from forebay.config import api_root
 from forebay.config.consistency import Use, check_law, check_models, check_roles, merged
 from forebay.config.fields import Kind
@@ -31,6 +32,7 @@ FALLBACK = "fallback"
 # at once on (operations per second ÷ bytes per second): pieces of five times that cost little, and
 # a model of half a billion parameters reads one in 0.05 s at 40 TFLOP/s (2 · parameters · tokens).
 PIECE_TOKENS = 2048
+_BATCH_KEYS = ("max_batch_items", "max_batch_tokens", "max_batch_bytes")
 
 
 def resolve(config: ForebayConfig, law: LawSettings, document: Document) -> Plan:
@@ -127,6 +129,11 @@ def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndp
         engine=server.engine,
         metrics_url=server.metrics_url or f"{url.root}/metrics",
         piece_tokens=server.piece_tokens,
+        batch_limits=BatchLimits(
+            max_inputs=server.max_batch_items,
+            max_body_bytes=server.max_batch_bytes,
+            max_tokens=server.max_batch_tokens,
+        ),
     )
 
 
@@ -140,12 +147,13 @@ def _check_page(url: BaseUrl, path: KeyPath, findings: Findings) -> None:
 
 
 def _check_pieces(use: Use, findings: Findings) -> None:
-    if use.server.piece_tokens and use.kind != "embedding":
-        findings.warn(
-            "unused_piece_tokens",
-            (*use.path, "piece_tokens"),
-            "has no effect: only requests for embeddings go in pieces",
-        )
+    for key in ("piece_tokens", *_BATCH_KEYS):
+        if getattr(use.server, key) and use.kind != "embedding":
+            findings.warn(
+                f"unused_{key}",
+                (*use.path, key),
+                "has no effect: only requests for embeddings go in pieces",
+            )
 
 
 def _with_pieces(planned: PlannedEndpoint, groups: Mapping[str, PlannedGroup]) -> PlannedEndpoint:
