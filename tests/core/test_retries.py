@@ -8,7 +8,7 @@ import pytest
 
 from forebay.core.breaker import BreakerSettings
 from forebay.core.model import Ending, EngineState, Outcome, Signal
-from forebay.core.retries import Retries
+from forebay.core.retries import Retries, may_go_elsewhere
 from support.deployments import Desk, admission, endpoint
 
 FAILURES = [
@@ -116,3 +116,19 @@ def test_requests_are_counted_against_what_is_tried_again():
     setting = Setting("a", "b")
     setting.retries.note(setting.desk.running[0].ticket)
     assert setting.budget.requests == 1
+
+
+def test_a_model_without_a_budget_is_tried_again_all_the_same():
+    setting = Setting("a", "b")
+    retries = Retries(setting.core, {})
+    (grant,) = setting.desk.running
+    retries.note(grant.ticket)
+    setting.desk.finish(grant, Ending(Outcome.FAILURE))
+    again = retries.again(grant.ticket, grant.endpoint.id, Outcome.FAILURE, 0.0)
+    assert again.avoid == {grant.endpoint.id}
+
+
+def test_an_answer_is_kept_back_only_where_another_endpoint_may_do_better():
+    assert all(map(may_go_elsewhere, FAILURES))
+    assert not may_go_elsewhere(Outcome.OK)
+    assert not may_go_elsewhere(Outcome.CLIENT_ERROR)

@@ -103,10 +103,6 @@ class Queue:
         self._find_sole()
         self._count(member, alive=False, in_service=False)
 
-    def member_of(self, endpoint_id: str) -> Member:
-        """The member of an endpoint that serves this queue."""
-        return self._by_endpoint[endpoint_id]
-
     def review(self, member: Member) -> bool:
         """See whether `member` serves, and return whether that changes who may take what."""
         if self._by_endpoint.get(member.state.endpoint.id) is not member:
