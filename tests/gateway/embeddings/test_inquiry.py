@@ -179,8 +179,17 @@ class TestABatchThatIsTooLarge:
         self, serve, gateway
     ):
         """Though it answers whatever is small."""
-        server = Embedder(serve, no_more_than(1))
-        running = await gateway(one_embedder(server.url))
+        whole, all_there = [], asyncio.Event()
+
+        async def behave(request):
+            if len(request["input"]) == 32:
+                whole.append(request)
+                if len(whole) == 5:
+                    all_there.set()
+                await all_there.wait()
+            return no_more_than(1)(request)
+
+        running = await gateway(one_embedder(Embedder(serve, behave).url))
         answers = await asyncio.gather(*(ask(running, texts(32, 100 * n)) for n in range(5)))
         assert running.breaker("m")["state"] == "open"
         assert {answer.status for answer in answers} <= {500, 503}
