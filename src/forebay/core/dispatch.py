@@ -47,6 +47,8 @@ class Dispatch:
     def look(self, state: EndpointState, now: float) -> None:
         """See what time, a law, the breaker or the engine changed at `state`."""
         if state.look(now):
+            if state.pool is not None:
+                state.pool.moved(state)
             for member in state.members:
                 member.room.refresh(member)
             self.review(state)
