@@ -74,7 +74,6 @@ def _protection(states: list[EndpointState], now: float) -> Json | None:
 
 def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
     endpoint = state.endpoint
-    breaker = state.breaker.snapshot(now)
     decision = state.law.decision
     return {
         "model": endpoint.model,
@@ -88,14 +87,7 @@ def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
         "limit_reason": decision.reason if state.limit == decision.limit else "ramp: after outage",
         "inflight": state.inflight,
         "queued": _queued(state),
-        "breaker": {
-            "state": breaker.state,
-            "failures": breaker.failures,
-            "cooldown_remaining_s": round(breaker.remaining_s, 3),
-            "probe_in_flight": breaker.probe_in_flight,
-            "trips": breaker.trips,
-            "recoveries": breaker.recoveries,
-        },
+        "breaker": breaker_json(state, now),
         "engine": scraper.engine.name,
         "signal": _signal(scraper.latest(now), now),
         "signal_failure": scraper.failure,
@@ -110,6 +102,19 @@ def _queued(state: EndpointState) -> Json:
         if member.waiting:
             queued[member.queue.service_class] += len(member.queue)
     return queued
+
+
+def breaker_json(state: EndpointState, now: float) -> Json:
+    """What an endpoint's breaker is like."""
+    breaker = state.breaker.snapshot(now)
+    return {
+        "state": breaker.state,
+        "failures": breaker.failures,
+        "cooldown_remaining_s": round(breaker.remaining_s, 3),
+        "probe_in_flight": breaker.probe_in_flight,
+        "trips": breaker.trips,
+        "recoveries": breaker.recoveries,
+    }
 
 
 def _signal(signal: Signal | None, now: float) -> Json | None:
