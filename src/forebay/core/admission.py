@@ -90,9 +90,9 @@ class Admission:
             if grant is not None:
                 return [grant]
         elif queue.pool is not None and queue.head is None:
-            grant = self._route(queue.pool, queue, ticket, now)
-            if grant is not None:
-                return self._dispatch.settle(now, [grant])
+            started = self._route(queue.pool, queue, ticket, now)
+            if started:
+                return started
         return self._queue_up(queue, ticket, now)
 
     def cancel(self, ticket: Ticket, now: float) -> list[Verdict]:
@@ -288,24 +288,24 @@ class Admission:
             room.catch_up(member)
         return member.start(ticket, 1, now)
 
-    def _route(self, pool: Pool, queue: Queue, ticket: Ticket, now: float) -> Grant | None:
-        """Grant where nobody waits, at whichever endpoint routing picks; None says nothing yet."""
+    def _route(self, pool: Pool, queue: Queue, ticket: Ticket, now: float) -> list[Verdict]:
+        """Start `ticket` at the endpoint that routing picks, if that is plain; nothing says not."""
         if ticket.avoid or ticket.deadline <= now:
-            return None
+            return []
         dispatch = self._dispatch
         for state in tuple(dispatch.changing):
             if state.pool is pool:
                 dispatch.look(state, now)
         picked = pick(pool, queue, ticket, now)
         if picked is None:
-            return None
+            return []
         member, weight = picked
         if not member.interactive:
             member.room.catch_up(member)
-        grant = member.start(ticket, weight, now)
-        if grant.pass_.probe:
-            dispatch.look(member.state, now)
-        return grant
+        out: list[Verdict] = []
+        dispatch.start(member, ticket, weight, now, out)
+        dispatch.line_up(member.state)  # whoever waits there may have got the turn
+        return dispatch.settle(now, out)
 
     def _revisit(self, state: EndpointState, now: float) -> list[Verdict]:
         """Start and refuse what may be, after something happened at `state`."""

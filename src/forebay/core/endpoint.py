@@ -58,6 +58,7 @@ class EndpointState:
         keys: requests in flight by their affinity.
         others: requests at its engine, by what that said last, that are none of ours. They count
             until `others_until`, and only where endpoints are compared.
+        peak: the most slots that were taken at once since then, or about that time.
         signal: what its engine last said of itself.
         held_until: it asked to be left alone until then.
         service_s: running mean of how long a request holds its slot; 0 while not known.
@@ -85,6 +86,7 @@ class EndpointState:
     keys: dict[str, int] = field(default_factory=dict, init=False)
     others: float = field(default=0.0, init=False)
     others_until: float = field(default=-inf, init=False)
+    peak: int = field(default=0, init=False)
     signal: Signal | None = field(default=None, init=False)
     held_until: float = field(default=-inf, init=False)
     service_s: float = field(default=0.0, init=False)
@@ -219,16 +221,22 @@ class EndpointState:
         """Fold in what the engine says of itself; None means that it could not be read."""
         if signal is not None:
             self.signal = signal
-            self.others = _others(signal, self.live)
-            self.others_until = signal.at + _STALE_S
             if self.pool is not None:
-                self.pool.heard(self)
+                self._compare(signal, self.pool)
         elif self.signal is not None and now - self.signal.at >= _STALE_S:
             self.signal = None  # not knowing never stops traffic
         self.calm = False
         decision = self.law.on_signal(signal, now=now)
         if decision is not None:
             self._limit_moved(decision, now)
+
+    def _compare(self, signal: Signal, pool: Pool) -> None:
+        """See what others there are at the engine: what it has beyond all that may be ours."""
+        waiting = (signal.waiting or 0.0) if signal.waiting_unit == "requests" else 0.0
+        self.others = max(0.0, (signal.running or 0.0) + waiting - self.peak)
+        self.others_until = signal.at + _STALE_S
+        self.peak = self.inflight
+        pool.heard(self)
 
     def resize(self, floor: int, ceiling: int, now: float) -> None:
         """Move the bounds of its limit."""
@@ -256,9 +264,3 @@ class EndpointState:
 def _mean(mean_s: float, seconds: float) -> float:
     """A running mean with one more reading in it; 0 stands for no reading yet."""
     return mean_s + _TIME_GAIN * (seconds - mean_s) if mean_s else seconds
-
-
-def _others(signal: Signal, ours: int) -> float:
-    """The requests at an engine that are not ours, as far as it tells."""
-    waiting = (signal.waiting or 0.0) if signal.waiting_unit == "requests" else 0.0
-    return max(0.0, (signal.running or 0.0) + waiting - ours)

@@ -90,13 +90,15 @@ class Member:
             turn: the member that has been overtaken often enough to be next.
         """
         ticket = self.head
-        weight = self.admits(ticket, turn) if ticket is not None else 0
-        return (self, ticket, weight) if ticket is not None and weight else None
+        if ticket is None or (self.room.held and not self.interactive):
+            return None
+        weight = self.admits(ticket, turn)
+        return (self, ticket, weight) if weight else None
 
     def admits(self, ticket: Ticket, turn: Member | None) -> int:
         """R1: the slots that `ticket` may take here now, as far as its endpoint goes; 0: none."""
         state = self.state
-        if not state.usable or (self.room.held and not self.interactive):
+        if not state.usable:
             return 0
         limit = most = state.limit
         at_floor = self.inflight >= self.floor
@@ -131,13 +133,8 @@ class Member:
         return weight
 
     def weight_at_once(self, ticket: Ticket, now: float) -> int:
-        """The slots that `ticket` may take now if it passes nobody; 0: none, as far as is clear.
-
-        Where somebody waits, that is not clear: `forebay.core.order` knows who is next.
-        """
+        """The slots that `ticket` may take now, if it passes nobody (`Room.lets_pass`); 0: none."""
         room = self.room
-        if room.waiting:
-            return 0
         guard = None if self.interactive else room.guard
         if guard is not None and guard.holds(now):
             return 0

@@ -17,7 +17,7 @@ A request that finds no free endpoint waits, and starts wherever a slot comes fr
 `pool` keeps the endpoints by their load, `rendezvous` the keys' orders, `pick` has the rules.
 """
 
-from forebay.core.routing.pick import Picked, pick
+from forebay.core.routing.pick import choices, pick
 from forebay.core.routing.pool import Pool
 
-__all__ = ["Picked", "Pool", "pick"]
+__all__ = ["Pool", "choices", "pick"]

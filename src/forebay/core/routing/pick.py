@@ -1,10 +1,12 @@
-"""Picks the endpoint that a request starts on at once."""
+"""Picks the endpoint that a request starts on."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forebay.core.endpoint import EndpointState
     from forebay.core.member import Member
     from forebay.core.model import Ticket
@@ -19,32 +21,36 @@ _HOT, _LEFT_FREE = 0.25, 0.5
 Picked = tuple["Member", int]
 
 
+def choices(pool: Pool, key: str | None) -> Iterator[EndpointState]:
+    """The endpoints that a request with this affinity may start on, the best first.
+
+    One that is left out takes nothing now; one may come twice.
+    """
+    if key is not None:
+        for state in pool.rendezvous.order(key):
+            if not _is_full_of(state, key):
+                yield state
+    yield from pool.by_load()
+
+
 def pick(pool: Pool, queue: Queue, ticket: Ticket, now: float) -> Picked | None:
-    """Return where a request of `queue`, in which nobody waits, starts now; None: nowhere at once.
+    """Return where a request starts at once; None: nowhere, or only the long way tells.
 
     Args:
         pool: the regular endpoints of its model.
-        queue: its queue.
+        queue: its queue, in which nobody waits.
         ticket: the request.
         now: the time.
     """
     pool.forget(now)
-    if ticket.affinity is not None:
-        for state in pool.rendezvous.order(ticket.affinity):
-            if not _is_full_of(state, ticket.affinity) and (
-                found := _at(state, queue, ticket, now)
-            ):
-                return found
-    for state in pool.by_load():
-        if found := _at(state, queue, ticket, now):
-            return found
+    for state in choices(pool, ticket.affinity):
+        member = queue.member_of(state.endpoint.id)
+        if not member.room.lets_pass(member):
+            return None  # others wait for this GPU; who is first there is for `order` to say
+        weight = member.weight_at_once(ticket, now)
+        if weight:
+            return member, weight
     return None
-
-
-def _at(state: EndpointState, queue: Queue, ticket: Ticket, now: float) -> Picked | None:
-    member = queue.member_of(state.endpoint.id)
-    weight = member.weight_at_once(ticket, now)
-    return (member, weight) if weight else None
 
 
 def _is_full_of(state: EndpointState, key: str) -> bool:

@@ -7,7 +7,6 @@ least loaded ones. Loads that differ by less than a level is high count as equal
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,8 @@ class Pool:
     rendezvous: Rendezvous = field(default_factory=Rendezvous, init=False)
     _levels: list[list[EndpointState]] = field(init=False)
     _occupied: int = field(default=0, init=False)  # one bit for each level that is not empty
-    _stale_at: deque[tuple[float, EndpointState]] = field(default_factory=deque, init=False)
+    # Endpoints whose engines told of others' requests, in the order in which that expires.
+    _told: dict[EndpointState, None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._levels = [[] for _ in range(_LEVELS + 1)]
@@ -47,12 +47,14 @@ class Pool:
         """Let requests go to an endpoint."""
         state.pool = self
         state.keys.clear()
+        state.others, state.peak = 0.0, state.inflight
         self.rendezvous.add(state)
         self.moved(state)
 
     def remove(self, state: EndpointState) -> None:
         """Let no more requests go to an endpoint."""
         self.rendezvous.remove(state)
+        self._told.pop(state, None)
         self._leave(state)
         state.pool = None
 
@@ -65,6 +67,7 @@ class Pool:
         """Note that a request started, with its affinity."""
         if key is not None:
             state.keys[key] = state.keys.get(key, 0) + 1
+        state.peak = max(state.peak, state.inflight)
         self.moved(state)
 
     def ended(self, state: EndpointState, key: str | None) -> None:
@@ -91,18 +94,18 @@ class Pool:
 
     def heard(self, state: EndpointState) -> None:
         """Note that an engine told of its load: it holds for a while."""
+        self._told.pop(state, None)
         if state.others:
-            self._stale_at.append((state.others_until, state))
+            self._told[state] = None
+        self.moved(state)
 
     def forget(self, now: float) -> None:
         """Leave out of the loads what engines told too long ago."""
-        stale_at = self._stale_at
-        while stale_at and stale_at[0][0] <= now:
-            _, state = stale_at.popleft()
-            if now >= state.others_until and state.others:
-                state.others = 0.0
-                if state.pool is self:
-                    self.moved(state)
+        told = self._told
+        while told and (state := next(iter(told))).others_until <= now:
+            del told[state]
+            state.others = 0.0
+            self.moved(state)
 
     def by_load(self) -> Iterator[EndpointState]:
         """The endpoints that take something, the least loaded first, equals from anywhere on."""

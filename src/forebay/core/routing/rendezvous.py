@@ -3,15 +3,17 @@
 Each endpoint gets a score for the key, from a hash of both, and the highest is first (highest
 random weight: Thaler and Ravishankar, 1998). A score depends on nothing but the key, the endpoint's
 id and its weight: so an endpoint that comes takes some keys from every other one and moves no
-others, and the keys of one that goes are shared by all. With -weight / log(uniform) the shares are
+others, and the keys of one that goes are shared by all. With log(uniform) / weight the shares are
 proportional to the weights.
+
+Keys are first hashed to one of 16,384 *buckets*, and an order is that of a bucket. It is computed
+once, with one hash for each endpoint; a key that was never seen mostly finds it there.
 
 Hashes are BLAKE2, the same in every process; Python's own are not.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import nlargest
@@ -21,60 +23,55 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from forebay.core.endpoint import EndpointState
 
-# Of each key's order, so many endpoints are kept: one that finds all of these busy goes anywhere.
+# Of each order, so many endpoints are kept: a key that finds all of these busy goes anywhere.
 _CHOICES = 8
-_KEYS = 16_384
+_BUCKETS = 1 << 14
 _BITS = (1 << 64) - 1
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Rendezvous:
-    """The keys' orders of some endpoints; those of the keys that were used last are kept."""
+    """The keys' orders of some endpoints, whose weights are their ceilings."""
 
-    _seeds: dict[EndpointState, int] = field(default_factory=dict, init=False)
-    _orders: OrderedDict[str, tuple[EndpointState, ...]] = field(
-        default_factory=OrderedDict, init=False
-    )
+    _hashes: dict[EndpointState, int] = field(default_factory=dict, init=False)
+    _orders: dict[int, tuple[EndpointState, ...]] = field(default_factory=dict, init=False)
 
     @property
     def states(self) -> tuple[EndpointState, ...]:
         """The endpoints."""
-        return tuple(self._seeds)
+        return tuple(self._hashes)
 
     def add(self, state: EndpointState) -> None:
         """Let an endpoint have its share of the keys."""
-        self._seeds[state] = _seed(state.endpoint.id)
+        self._hashes[state] = _hash(state.endpoint.id)
         self.changed()
 
     def remove(self, state: EndpointState) -> None:
         """Let the others share an endpoint's keys."""
-        self._seeds.pop(state, None)
+        del self._hashes[state]
         self.changed()
 
     def changed(self) -> None:
-        """Note that an endpoint's weight, its ceiling, changed."""
+        """Note that an endpoint's ceiling changed."""
         self._orders.clear()
 
     def order(self, key: str) -> tuple[EndpointState, ...]:
         """The endpoints that requests with this key prefer, the best first."""
-        orders = self._orders
-        order = orders.get(key)
+        bucket = _hash(key) % _BUCKETS
+        order = self._orders.get(bucket)
         if order is None:
-            order = orders[key] = self._rank(_seed(key))
-            if len(orders) > _KEYS:
-                orders.popitem(last=False)
-        else:
-            orders.move_to_end(key)
+            order = self._orders[bucket] = self._rank(bucket)
         return order
 
-    def _rank(self, key: int) -> tuple[EndpointState, ...]:
+    def _rank(self, bucket: int) -> tuple[EndpointState, ...]:
         scores = {
-            state: -state.ceiling / log(_uniform(seed ^ key)) for state, seed in self._seeds.items()
+            state: log(_uniform(hash_ ^ bucket)) / state.ceiling
+            for state, hash_ in self._hashes.items()
         }
         return tuple(nlargest(_CHOICES, scores, key=scores.__getitem__))
 
 
-def _seed(text: str) -> int:
+def _hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
