@@ -147,7 +147,7 @@ class Dispatch:
                 self.holding[guard] = None
         return next_start(room)
 
-    def _start_first(  # noqa: PLR0913, PLR0917 - a start, and where it is noted
+    def _start_first(
         self, member: Member, ticket: Ticket, weight: int, now: float, out: list[Verdict]
     ) -> None:
         """Start the first ticket of a queue that may start."""
