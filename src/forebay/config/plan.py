@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from forebay.adapters.engines.batching import BatchLimits
-    from forebay.config.fields import Kind
+    from forebay.config.fields import Kind, Routing
     from forebay.config.laws import LawSettings
     from forebay.config.problems import ConfigWarning
     from forebay.config.schema import ForebayConfig
@@ -78,12 +78,14 @@ class PlannedModel:
         kind: what it is for.
         endpoints: ids of the endpoints that serve it.
         fallbacks: ids of those that stand in for them.
+        routing: `hrw` takes a request's affinity from its body, where no header has one.
     """
 
     id: str
     kind: Kind
     endpoints: tuple[str, ...]
     fallbacks: tuple[str, ...]
+    routing: Routing = "least_inflight"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from forebay.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from forebay.config.fields import Routing
     from forebay.config.laws import LawSettings
     from forebay.config.plan import PlannedGroup
     from forebay.config.problems import Document, KeyPath
@@ -58,7 +59,7 @@ def resolve(config: ForebayConfig, law: LawSettings, document: Document) -> Plan
         law=law,
         endpoints=endpoints,
         groups=groups,
-        models=_models(endpoints),
+        models=_models(endpoints, _with_affinity(config)),
         warnings=tuple(findings.warnings),
     )
 
@@ -192,12 +193,21 @@ def _bounds(use: Use, config: ForebayConfig, findings: Findings) -> tuple[int, i
     return floor, ceiling
 
 
-def _models(endpoints: tuple[PlannedEndpoint, ...]) -> dict[str, PlannedModel]:
+def _with_affinity(config: ForebayConfig) -> set[str]:
+    """The models that have `hrw` in one of their entries."""
+    entries = (*config.chat_models, *config.embedding_models, *config.rerank_models)
+    return {entry.id for entry in entries if entry.routing == "hrw"}
+
+
+def _models(
+    endpoints: tuple[PlannedEndpoint, ...], with_affinity: set[str]
+) -> dict[str, PlannedModel]:
     models: dict[str, PlannedModel] = {}
     for planned in endpoints:
         endpoint = planned.endpoint
         for id_, stands_in in endpoint.serves:
-            model = models.get(id_) or PlannedModel(id_, planned.kind, (), ())
+            routing: Routing = "hrw" if id_ in with_affinity else "least_inflight"
+            model = models.get(id_) or PlannedModel(id_, planned.kind, (), (), routing)
             if stands_in:
                 models[id_] = replace(model, fallbacks=(*model.fallbacks, endpoint.id))
             else:

@@ -15,6 +15,7 @@ from forebay.config.fields import (
     Natural,
     OptionalSecret,
     RoleList,
+    Routing,
     Seconds,
     Text,
     Url,
@@ -111,6 +112,9 @@ class ModelEntry(Server):
     """Several servers, in place of `base_url`."""
     fallback: FallbackEntry | None = None
     """A server that stands in for this one."""
+    routing: Routing = "least_inflight"
+    """How requests are spread over several servers. `least_inflight`: where most is free. `hrw`:
+    requests with the same `prompt_cache_key` or `user` prefer the same server."""
 
     @model_validator(mode="after")
     def _has_one_address(self) -> Self:

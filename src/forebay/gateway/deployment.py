@@ -68,6 +68,8 @@ class Deployment:
         self._weighed = frozenset(
             endpoint.model for endpoint in regular if endpoint.tokens_per_slot is not None
         )
+        models = plan.models.values()
+        self._together = frozenset(model.id for model in models if model.routing == "hrw")
 
     async def __aenter__(self) -> Self:
         session = await self._stack.enter_async_context(scrape_session())
@@ -89,6 +91,10 @@ class Deployment:
     def weighs(self, model: str) -> bool:
         """Whether the size of a request to `model` decides how many slots it takes."""
         return model in self._weighed
+
+    def keeps_together(self, model: str | None) -> bool:
+        """Whether what requests to `model` have in common is looked for in their bodies."""
+        return model in self._together
 
     def status(self) -> dict[str, Any]:
         """What is so now: see `forebay.config.status`, and where the configuration came from."""

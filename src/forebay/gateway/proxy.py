@@ -180,6 +180,8 @@ class Proxy:
         now = self._loop.time()
         call = Call(request, responder, look, body, request_id, now, now + timeout_s, self._context)
         call.affinity = _affinity(request)
+        if call.affinity is None and self._deployment.keeps_together(look.model):
+            call.affinity = look.affinity
         return call
 
     def _named(self, look: Look) -> Look:
