@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from forebay.adapters.engines.batching import NO_LIMITS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import SecretStr
 
-    from forebay.config.fields import Kind
+    from forebay.adapters.engines.batching import BatchLimits
+    from forebay.config.fields import Kind, Routing
     from forebay.config.laws import LawSettings
     from forebay.config.problems import ConfigWarning
     from forebay.config.schema import ForebayConfig
@@ -31,6 +34,7 @@ class PlannedEndpoint:
         engine: the engine's name, or None to find out.
         metrics_url: where its metrics are. Not shown by `repr`: its query may hold a key.
         piece_tokens: best-effort requests for embeddings that are larger go in pieces; None: never.
+        batch_limits: how large a request for embeddings may be, as far as that is configured.
     """
 
     endpoint: Endpoint
@@ -41,6 +45,7 @@ class PlannedEndpoint:
     engine: str | None
     metrics_url: str = field(repr=False)
     piece_tokens: int | None = None
+    batch_limits: BatchLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +78,14 @@ class PlannedModel:
         kind: what it is for.
         endpoints: ids of the endpoints that serve it.
         fallbacks: ids of those that stand in for them.
+        routing: `hrw` takes a request's affinity from its body, where no header has one.
     """
 
     id: str
     kind: Kind
     endpoints: tuple[str, ...]
     fallbacks: tuple[str, ...]
+    routing: Routing = "least_inflight"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
+from forebay.adapters.engines.batching import BatchLimits
 from forebay.config import api_root
 from forebay.config.consistency import Use, check_law, check_models, check_roles, merged
 from forebay.config.fields import Kind
@@ -20,6 +21,7 @@ from forebay.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from forebay.config.fields import Routing
     from forebay.config.laws import LawSettings
     from forebay.config.plan import PlannedGroup
     from forebay.config.problems import Document, KeyPath
@@ -31,6 +33,7 @@ FALLBACK = "fallback"
 # at once on (operations per second ÷ bytes per second): pieces of five times that cost little, and
 # a model of half a billion parameters reads one in 0.05 s at 40 TFLOP/s (2 · parameters · tokens).
 PIECE_TOKENS = 2048
+_BATCH_KEYS = ("max_batch_items", "max_batch_tokens", "max_batch_bytes")
 
 
 def resolve(config: ForebayConfig, law: LawSettings, document: Document) -> Plan:
@@ -56,7 +59,7 @@ def resolve(config: ForebayConfig, law: LawSettings, document: Document) -> Plan
         law=law,
         endpoints=endpoints,
         groups=groups,
-        models=_models(endpoints),
+        models=_models(endpoints, _with_affinity(config)),
         warnings=tuple(findings.warnings),
     )
 
@@ -127,6 +130,11 @@ def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndp
         engine=server.engine,
         metrics_url=server.metrics_url or f"{url.root}/metrics",
         piece_tokens=server.piece_tokens,
+        batch_limits=BatchLimits(
+            max_inputs=server.max_batch_items,
+            max_body_bytes=server.max_batch_bytes,
+            max_tokens=server.max_batch_tokens,
+        ),
     )
 
 
@@ -140,12 +148,13 @@ def _check_page(url: BaseUrl, path: KeyPath, findings: Findings) -> None:
 
 
 def _check_pieces(use: Use, findings: Findings) -> None:
-    if use.server.piece_tokens and use.kind != "embedding":
-        findings.warn(
-            "unused_piece_tokens",
-            (*use.path, "piece_tokens"),
-            "has no effect: only requests for embeddings go in pieces",
-        )
+    for key in ("piece_tokens", *_BATCH_KEYS):
+        if getattr(use.server, key) and use.kind != "embedding":
+            findings.warn(
+                f"unused_{key}",
+                (*use.path, key),
+                "has no effect: only requests for embeddings go in pieces",
+            )
 
 
 def _with_pieces(planned: PlannedEndpoint, groups: Mapping[str, PlannedGroup]) -> PlannedEndpoint:
@@ -184,14 +193,23 @@ def _bounds(use: Use, config: ForebayConfig, findings: Findings) -> tuple[int, i
     return floor, ceiling
 
 
-def _models(endpoints: tuple[PlannedEndpoint, ...]) -> dict[str, PlannedModel]:
+def _with_affinity(config: ForebayConfig) -> set[str]:
+    """The models that have `hrw` in one of their entries."""
+    entries = (*config.chat_models, *config.embedding_models, *config.rerank_models)
+    return {entry.id for entry in entries if entry.routing == "hrw"}
+
+
+def _models(
+    endpoints: tuple[PlannedEndpoint, ...], with_affinity: set[str]
+) -> dict[str, PlannedModel]:
     models: dict[str, PlannedModel] = {}
     for planned in endpoints:
         endpoint = planned.endpoint
-        if endpoint.fallback_of is None:
-            model = models.get(endpoint.model) or PlannedModel(endpoint.model, planned.kind, (), ())
-            models[endpoint.model] = replace(model, endpoints=(*model.endpoints, endpoint.id))
-        else:
-            model = models[endpoint.fallback_of]
-            models[model.id] = replace(model, fallbacks=(*model.fallbacks, endpoint.id))
+        for id_, stands_in in endpoint.serves:
+            routing: Routing = "hrw" if id_ in with_affinity else "least_inflight"
+            model = models.get(id_) or PlannedModel(id_, planned.kind, (), (), routing)
+            if stands_in:
+                models[id_] = replace(model, fallbacks=(*model.fallbacks, endpoint.id))
+            else:
+                models[id_] = replace(model, endpoints=(*model.endpoints, endpoint.id))
     return models

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from forebay.core.breaker import BreakerState
-from forebay.core.model import EngineState, Outcome
+from forebay.core.model import EngineState, Outcome, ServiceClass
 
 if TYPE_CHECKING:
     from forebay.core.breaker import Breaker, Change
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from forebay.core.member import Member
     from forebay.core.model import Decision, Ending, Endpoint, Signal, Timing
     from forebay.core.observer import Observer
+    from forebay.core.routing import Pool
 
 # Weight of a new reading in a running mean of times.
 _TIME_GAIN = 0.1
 # How often a limit that ramps is looked at while requests wait, seconds.
 _RELOOK_S = 1.0
 _SOON_S = 0.001
-# An engine that said that it sleeps, and then nothing for so long, is tried again, seconds.
+# What an engine said holds for so long; one that slept is then tried again. Seconds.
 _STALE_S = 15.0
 # A request that ends like this says that the endpoint needs rest; a time that comes with anything
 # else (a wrong key, say) is its caller's business.
@@ -41,14 +42,23 @@ class EndpointState:
         breaker: keeps requests away while it is broken.
         ceiling: slots that it never exceeds.
         observer: hears of the limit and the breaker.
-        native: its member of its own class.
-        visitor: its member of the other class.
+        native: its member that owns its floor.
+        members: all of them: one for each queue that it serves.
         inflight: slots taken.
         limit: what the law says, less while it ramps after an outage.
-        usable: whether requests may start there now. Like `limit`, it may change with time alone:
-            `look` brings both up to date.
+        alive: it is worth waiting for. This and the next three may change with time alone: `look`
+            brings them up to date.
+        usable: whether requests may start there now: it is alive, and did not ask to be left alone.
+        in_service: nothing keeps requests away: its breaker is closed, and it does not ramp.
         calm: a look would change nothing, nor will one until something else happens: it is usable,
             its breaker closed, its limit where the law put it.
+        draining: it finishes what it has, and gets nothing more.
+        pool: where it stands by its load, if its model has several endpoints.
+        level: its place there, together with `place`.
+        keys: requests in flight by their affinity.
+        others: requests at its engine, by what that said last, that are none of ours. They count
+            until `others_until`, and only where endpoints are compared.
+        peak: the most slots that were taken at once since then, or about that time.
         signal: what its engine last said of itself.
         held_until: it asked to be left alone until then.
         service_s: running mean of how long a request holds its slot; 0 while not known.
@@ -62,11 +72,21 @@ class EndpointState:
     ceiling: int
     observer: Observer
     native: Member = field(init=False)
-    visitor: Member = field(init=False)
+    members: tuple[Member, ...] = field(default=(), init=False)
     inflight: int = field(default=0, init=False)
     limit: int = field(init=False)
+    alive: bool = field(default=True, init=False)
+    in_service: bool = field(default=True, init=False)
+    draining: bool = field(default=False, init=False)
     usable: bool = field(default=True, init=False)
     calm: bool = field(default=True, init=False)
+    pool: Pool | None = field(default=None, init=False)
+    level: int = field(default=-1, init=False)
+    place: int = field(default=0, init=False)
+    keys: dict[str, int] = field(default_factory=dict, init=False)
+    others: float = field(default=0.0, init=False)
+    others_until: float = field(default=-inf, init=False)
+    peak: int = field(default=0, init=False)
     signal: Signal | None = field(default=None, init=False)
     held_until: float = field(default=-inf, init=False)
     service_s: float = field(default=0.0, init=False)
@@ -82,14 +102,32 @@ class EndpointState:
         return f"<EndpointState {self.endpoint.id}: {self.inflight} of {self.limit}>"
 
     @property
-    def members(self) -> tuple[Member, Member]:
-        """Its two members: of its own class, and of the other one."""
-        return (self.native, self.visitor)
+    def live(self) -> int:
+        """How many grants are out; `inflight` counts their slots."""
+        return sum(member.live for member in self.members)
+
+    @property
+    def load(self) -> float:
+        """The share of its limit that is taken."""
+        return (self.inflight + self.others) / self.limit
+
+    @property
+    def to_be_tried(self) -> bool:
+        """Whether the next request would be the probe after an outage."""
+        return self.usable and not self._closed
+
+    @property
+    def inflight_by_class(self) -> dict[ServiceClass, int]:
+        """The slots taken, by how the room treats who took them."""
+        slots = dict.fromkeys(ServiceClass, 0)
+        for member in self.members:
+            slots[member.service_class] += member.inflight
+        return slots
 
     @property
     def waiting(self) -> bool:
         """Whether any request waits that could run here."""
-        return self.native.waiting or self.visitor.waiting
+        return any(member.waiting for member in self.members)
 
     @property
     def engine_serves(self) -> bool:
@@ -101,23 +139,24 @@ class EndpointState:
         return not (self.engine_serves and (self._closed or self.breaker.admits(now)))
 
     def look(self, now: float) -> bool:
-        """Bring `usable` and `limit` up to `now`, and return whether either changed."""
-        usable = now >= self.held_until and not self.broken(now)
+        """Bring up to date what time may change, and return whether anything did."""
+        alive = not self.draining and not self.broken(now)
+        usable = alive and now >= self.held_until
         limit = self.law.decision.limit
         if self._ramping:
-            allowed = self.breaker.cap(self.native.floor, self.ceiling, now)
+            allowed = self.breaker.cap(self.endpoint.floor, self.ceiling, now)
             self._ramping = allowed < self.ceiling
             limit = min(limit, allowed)
-        self.calm = usable and self._closed and not self._ramping
-        if usable is self.usable and limit == self.limit:
-            return False
-        self.usable, self.limit = usable, limit
-        return True
+        in_service = alive and self._closed and not self._ramping
+        self.calm = usable and in_service
+        before = (self.alive, self.in_service, self.usable, self.limit)
+        self.alive, self.in_service, self.usable, self.limit = alive, in_service, usable, limit
+        return before != (alive, in_service, usable, limit)
 
     @property
     def steady(self) -> bool:
-        """Whether only an event, not time alone, can change `usable` and `limit`."""
-        return self.usable and not self._ramping
+        """Whether only an event, not time alone, can change how it is."""
+        return self.draining or (self.usable and not self._ramping)
 
     def changes_at(self, now: float) -> float:
         """Return when it is worth a look although nothing happens; infinity if never."""
@@ -132,7 +171,7 @@ class EndpointState:
 
     def read(self, timing: Timing, grant: Grant, now: float) -> None:
         """Fold in a reading of a request."""
-        guard = self.native.room.guard
+        guard = grant.guard
         if guard is not None:
             guard.read(grant.member, timing, grant.at, now)
         decision = self.law.on_timing(timing, started_at=grant.at, inflight=self.inflight, now=now)
@@ -144,8 +183,8 @@ class EndpointState:
         if grant.answered:
             return
         grant.answered = True
-        if self.native.room.guard is not None:
-            self.native.room.guard.answered(grant, now)
+        if grant.guard is not None:
+            grant.guard.answered(grant, now)
         self.answer_s = _mean(self.answer_s, now - grant.at)
         change = self.breaker.answered(grant.pass_, now)
         if change is not None:
@@ -182,6 +221,8 @@ class EndpointState:
         """Fold in what the engine says of itself; None means that it could not be read."""
         if signal is not None:
             self.signal = signal
+            if self.pool is not None:
+                self._compare(signal, self.pool)
         elif self.signal is not None and now - self.signal.at >= _STALE_S:
             self.signal = None  # not knowing never stops traffic
         self.calm = False
@@ -189,8 +230,17 @@ class EndpointState:
         if decision is not None:
             self._limit_moved(decision, now)
 
+    def _compare(self, signal: Signal, pool: Pool) -> None:
+        """See what others there are at the engine: what it has beyond all that may be ours."""
+        waiting = (signal.waiting or 0.0) if signal.waiting_unit == "requests" else 0.0
+        self.others = max(0.0, (signal.running or 0.0) + waiting - self.peak)
+        self.others_until = signal.at + _STALE_S
+        self.peak = self.inflight
+        pool.heard(self)
+
     def resize(self, floor: int, ceiling: int, now: float) -> None:
         """Move the bounds of its limit."""
+        self.endpoint = replace(self.endpoint, floor=floor, ceiling=ceiling)
         self.ceiling = ceiling
         decision = self.law.resize(floor=floor, ceiling=ceiling)
         if decision is not None:

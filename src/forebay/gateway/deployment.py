@@ -14,20 +14,22 @@ from forebay.adapters.engines.http import scrape_session
 from forebay.adapters.telemetry.log import LogObserver
 from forebay.adapters.telemetry.metrics import Metrics
 from forebay.adapters.upstream import Upstream, UpstreamSettings
-from forebay.config.build import admission_of, serving
+from forebay.config.build import admission_of, retry_budgets
+from forebay.config.embedding_status import embedding_endpoint_status
 from forebay.config.scrapers import fetch_of, scraper_of
 from forebay.config.status import status
-from forebay.core.admission import Observer
+from forebay.core.failovers import Failovers
+from forebay.core.observer import Observers
+from forebay.core.retries import Retries
 from forebay.drivers.aio import AsyncLimiter
+from forebay.gateway.embeddings.guards import IdentityGuards
 from forebay.gateway.target import Target
 
 if TYPE_CHECKING:
     import aiohttp
 
     from forebay.config.plan import Plan, PlannedEndpoint
-    from forebay.core.breaker import Change
-    from forebay.core.model import Decision, Endpoint, ServiceClass
-    from forebay.core.protection import Guard
+    from forebay.core.model import ServiceClass
 
 _log = logging.getLogger(__name__)
 
@@ -49,28 +51,33 @@ class Deployment:
         self.settings = plan.config.forebay
         loop = asyncio.get_running_loop()
         self.metrics = Metrics(loop.time)
-        self.limiter = AsyncLimiter(
-            admission_of(plan, random.Random(), _Both(self.metrics, LogObserver())),  # noqa: S311
-            loop,
-        )
-        self.metrics.watch(self.limiter.admission)
+        log = LogObserver()
+        self.failovers = Failovers(Observers(self.metrics, log))
+        observer = Observers(self.metrics, log, self.failovers)
+        admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
+        self.limiter = AsyncLimiter(admission, loop)
+        self.metrics.watch(admission)
+        self.failovers.watch(admission)
+        self.retries = Retries(admission, retry_budgets(plan))
         self.targets: dict[str, Target] = {}
+        self.identity = IdentityGuards(self)
         self._stack = AsyncExitStack()
         self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._classes = {
-            planned.endpoint.model: planned.endpoint.service_class for planned in serving(plan)
-        }
+        regular = [p.endpoint for p in plan.endpoints if p.endpoint.fallback_of is None]
+        self._classes = {endpoint.model: endpoint.service_class for endpoint in regular}
         self._weighed = frozenset(
-            planned.endpoint.model
-            for planned in serving(plan)
-            if planned.endpoint.tokens_per_slot is not None
+            endpoint.model for endpoint in regular if endpoint.tokens_per_slot is not None
         )
+        models = plan.models.values()
+        self._together = frozenset(model.id for model in models if model.routing == "hrw")
 
     async def __aenter__(self) -> Self:
         session = await self._stack.enter_async_context(scrape_session())
-        for planned in serving(self.plan):
+        for planned in self.plan.endpoints:
             self.targets[planned.endpoint.id] = self._target(planned, session)
         self._warn_of_few_files()
+        self._stack.push_async_callback(self.identity.aclose)
+        self.identity.start()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -85,18 +92,37 @@ class Deployment:
         """Whether the size of a request to `model` decides how many slots it takes."""
         return model in self._weighed
 
+    def keeps_together(self, model: str | None) -> bool:
+        """Whether what requests to `model` have in common is looked for in their bodies."""
+        return model in self._together
+
     def status(self) -> dict[str, Any]:
         """What is so now: see `forebay.config.status`, and where the configuration came from."""
         scrapers = {id_: target.scraper for id_, target in self.targets.items()}
         limiter = self.limiter
+        now = status(self.plan, limiter.admission, scrapers, limiter.now())
+        for id_, model in now["models"].items():
+            model["identity"] = self.identity.status(id_)
         return {
-            **status(self.plan, limiter.admission, scrapers, limiter.now()),
+            **now,
             "config": {
                 "path": self.plan.file,
                 "loaded_at": self._loaded_at,
                 "reload_error": None,
             },
         }
+
+    def embedding_endpoint_status(self, key: str | None = None) -> dict[str, Any]:
+        """Which endpoint embeds now: see `forebay.config.embedding_status`.
+
+        Raises:
+            Rejected: there is no such embedding model.
+        """
+        limiter = self.limiter
+        now = embedding_endpoint_status(
+            self.plan, limiter.admission, self.failovers, limiter.now(), key
+        )
+        return {**now, "identity": self.identity.status(now["model"])}
 
     def _target(self, planned: PlannedEndpoint, session: aiohttp.ClientSession) -> Target:
         upstream = Upstream(
@@ -114,7 +140,7 @@ class Deployment:
 
     def _warn_of_few_files(self) -> None:
         """Each request needs a descriptor towards its client, and one towards its endpoint."""
-        needed = 2 * sum(p.endpoint.ceiling for p in serving(self.plan)) + _OTHER_FILES
+        needed = 2 * sum(p.endpoint.ceiling for p in self.plan.endpoints) + _OTHER_FILES
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft < needed and soft < hard:
             soft = min(needed, hard)
@@ -125,22 +151,3 @@ class Deployment:
                 soft,
                 needed,
             )
-
-
-class _Both(Observer):
-    """Tells several observers."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-
-    def limit_changed(self, endpoint: Endpoint, decision: Decision, now: float) -> None:
-        for observer in self._observers:
-            observer.limit_changed(endpoint, decision, now)
-
-    def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
-        for observer in self._observers:
-            observer.breaker_changed(endpoint, change, now)
-
-    def share_changed(self, guard: Guard, now: float) -> None:
-        for observer in self._observers:
-            observer.share_changed(guard, now)

@@ -14,13 +14,15 @@ FIRST, OUTPUT = TimingKind.FIRST_TOKEN, TimingKind.OUTPUT_TOKEN
 DOUBT = 0.03
 
 
-def judged(*scales: float, count: int = 330, scatter: float = 0.1, seed: int = 1):
+def judged(
+    *scales: float, count: int = 330, scatter: float = 0.1, seed: int = 1, doubt: float = DOUBT
+):
     """The first judgement on readings of one kind or two, and how many it took."""
     rng = random.Random(seed)
     window = Window(0.0, 1.25)
     for n in range(count):
         for kind, scale in zip((FIRST, OUTPUT), scales, strict=False):
-            window.add(kind, log(scale) + rng.gauss(0, scatter), 1.2 * scatter, DOUBT)
+            window.add(kind, log(scale) + rng.gauss(0, scatter), 1.2 * scatter, doubt)
         found = window.judge(10.0)
         if found is not None:
             return found, n + 1
@@ -54,6 +56,11 @@ def test_what_became_slow_just_now_is_seen_however_long_it_was_fast() -> None:
 def test_at_the_target_it_takes_as_many_as_there_may_be() -> None:
     found, count = judged(1.25)
     assert (found.verdict, count) == (Verdict.RIGHT, 320)
+
+
+def test_chat_alone_of_which_little_is_known_holds_nothing_up_for_ever() -> None:
+    found, count = judged(1.1, doubt=0.5)
+    assert (found.verdict, count) == (Verdict.FAST, 320)
 
 
 def test_a_little_too_slow_is_found_in_the_end() -> None:

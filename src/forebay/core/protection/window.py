@@ -23,7 +23,9 @@ _ROW = 16
 # At a new level fewer do, if they are that much slower again: it may be far beyond what the engine
 # can take, and each reading then takes long.
 _TRIAL_ROW = 5
-# How many standard errors from the target are certain (more, of few readings), and likely.
+# How many standard errors from the target are certain (more, of few readings), and likely. With as
+# many readings as there can be, any result below the target will do: a wrong step up is soon taken
+# back, and more of them would not tell more where it is chat alone of which little is known.
 _CERTAIN, _LIKELY = 2.5, 1.0
 _FEW_DOUBTS = 8
 
@@ -120,7 +122,7 @@ class Window:
         elif margin < -(certain if count < 2 * _FEW else _LIKELY) * doubt:
             verdict = Verdict.FAST
         elif count >= _MANY:
-            verdict = Verdict.RIGHT
+            verdict = Verdict.FAST if margin < 0 else Verdict.RIGHT
         else:
             return None
         return Judgement(verdict, kind, exp(inflation))

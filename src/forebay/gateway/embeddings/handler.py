@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from forebay.gateway.embeddings import answers, inputs
 from forebay.gateway.embeddings.known import KnownEndpoint
-from forebay.gateway.embeddings.pieces import Pieces, RefusedUpstream
+from forebay.gateway.embeddings.pieces import Pieces
+from forebay.gateway.embeddings.results import takes_part
 from forebay.gateway.refusal import Refused, internal_error
 
 if TYPE_CHECKING:
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from forebay.gateway.call import Call
     from forebay.gateway.deployment import Deployment
     from forebay.gateway.embeddings.inputs import Inputs
-    from forebay.gateway.embeddings.pieces import Part
+    from forebay.gateway.embeddings.results import Failures, Part
     from forebay.gateway.message import Request
+    from forebay.gateway.target import Target
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ class EmbeddingsHandler:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._known: dict[str, dict[str, KnownEndpoint]] = {}
+        self._known: dict[str, KnownEndpoint] = {}
 
     @staticmethod
     def takes(request: Request) -> bool:
@@ -49,38 +51,43 @@ class EmbeddingsHandler:
         Raises:
             Refused: it cannot be served, whatever the endpoint.
         """
+        takes_part(call.request)
         wanted = inputs.read(call.look, call.body)
         if wanted.are_tokens:
             for known in self._endpoints(call).values():
-                _see_that_it_takes_tokens(known)
+                if known.target.endpoint.fallback_of is None:
+                    _see_that_it_takes_tokens(known)
         return wanted
 
     async def serve(self, call: Call, wanted: Inputs, service_class: ServiceClass) -> None:
         """Answer a request. Every refusal and failure becomes an answer."""
         pieces = Pieces(call, wanted, service_class, self._deployment, self._endpoints(call))
         try:
-            parts = await pieces.run()
-        except RefusedUpstream as refused:
-            await refused.held.pass_on(call.responder)
+            results = await pieces.run()
+            parts = results.in_order()
         except Refused as refused:
             await refused.answer(call.responder, call.own_headers())
         except Exception:  # noqa: BLE001 - whatever it is, the client hears of it
             _log.exception("%s: cannot be served", call.request_id.decode("latin-1"))
             await internal_error().answer(call.responder, call.own_headers())
         else:
-            await _answer(call, parts, pieces.queued_s)
+            await _answer(call, parts, results.failures, pieces.queued_s)
 
     def _endpoints(self, call: Call) -> Mapping[str, KnownEndpoint]:
-        """The endpoints that a request may go to."""
-        model = call.look.model
-        assert model is not None  # noqa: S101 - the proxy has seen to it
-        known = self._known.get(model)
-        if known is None:
-            known = self._known[model] = {
-                id_: KnownEndpoint(target)
-                for id_, target in self._deployment.targets.items()
-                if target.endpoint.model == model
-            }
+        """The endpoints that a request may go to, those that only stand in among them."""
+        deployment = self._deployment
+        assert call.look.model is not None  # noqa: S101 - the proxy has seen to it
+        model = deployment.plan.models[call.look.model]
+        return {
+            id_: self._known_as(deployment.targets[id_])
+            for id_ in (*model.endpoints, *model.fallbacks)
+            if id_ in deployment.targets
+        }
+
+    def _known_as(self, target: Target) -> KnownEndpoint:
+        known = self._known.get(target.id)
+        if known is None or known.target is not target:
+            known = self._known[target.id] = KnownEndpoint(target)
         return known
 
 
@@ -97,13 +104,13 @@ def _see_that_it_takes_tokens(known: KnownEndpoint) -> None:
         )
 
 
-async def _answer(call: Call, parts: list[Part], queued_s: float) -> None:
+async def _answer(call: Call, parts: list[Part], failures: list[Failures], queued_s: float) -> None:
     first = parts[0].held
-    understood = [part.answer for part in parts if part.answer is not None]
+    understood = [(part.start, part.answer) for part in parts if part.answer is not None]
     if not understood:
         await first.pass_on(call.responder)
         return
-    body = answers.merged(understood)
+    body = answers.merged(understood, failures)
     headers = [
         pair
         for pair in first.headers
