@@ -30,14 +30,13 @@ from typing import TYPE_CHECKING
 
 from forebay.core.limits.course import DOUBLE, FEW, FEWEST, SMALL, Course, Phase
 from forebay.core.limits.judge import Change
-from forebay.core.limits.pace import Level
 from forebay.core.limits.schedule import SHALLOW
 from forebay.core.limits.watch import Watch
 
 if TYPE_CHECKING:
     from forebay.core.limits.course import Room, Step
     from forebay.core.limits.first import Begin
-    from forebay.core.limits.pace import Reading
+    from forebay.core.limits.pace import Level, Reading
 
 # Pools that a level needs before less is tried; pools after which it is decided.
 _TESTABLE_POOLS = 2.0
