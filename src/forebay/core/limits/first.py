@@ -7,11 +7,15 @@ First tokens show that at once, long before whole requests get slower, and need 
 Times are counted in the engine's own steps, of which each gives every running request a token. A
 machine that gets slower, steps that get longer as more is in flight, and prompts that are computed
 in the same steps are therefore no wait.
+
+Nor is every late first token one: a prompt that no prefix cache knows takes long as well, and would
+at any limit. But engines let requests in by turns, so that whoever waits for room holds up who came
+later. A first token that is overtaken did not wait.
 """
 
 from __future__ import annotations
 
-from math import log2
+from math import inf, log2
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -51,6 +55,7 @@ class FirstTokens:
     def __init__(self) -> None:
         self._step_s = 0.0
         self._step_readings = 0
+        self._latest_start = -inf  # of the answers that have begun
         self._usual: dict[int, _Usual] = {}
 
     def see_step(self, seconds: float) -> None:
@@ -58,17 +63,24 @@ class FirstTokens:
         self._step_readings = min(self._step_readings + 1, _STEP_READINGS)
         self._step_s += (seconds - self._step_s) / self._step_readings
 
-    def wait(self, timing: Timing) -> float:
+    def wait(self, timing: Timing, started_at: float) -> float:
         """Return how many seconds a first token waited for room; 0 where it did not, or may not."""
+        # Requests that start within a step may change places on the way.
+        overtaken = self._latest_start > started_at + self._step_s
+        self._latest_start = max(self._latest_start, started_at)
         if self._step_s <= 0:
             return 0.0
         steps = timing.seconds / self._step_s
         size = int(log2(min(max(1.0, timing.size), _MAX_SIZE)))
         usual = self._usual.setdefault(size, _Usual())
         if usual.readings >= _LEARN and steps > _TIMES * usual.steps + _STEPS:
-            return (steps - usual.steps) * self._step_s
+            return 0.0 if overtaken else (steps - usual.steps) * self._step_s
         usual.learn(steps)
         return 0.0
+
+    def turn_back(self, now: float) -> None:
+        """Follow a clock that has jumped back to `now`."""
+        self._latest_start = min(self._latest_start, now)
 
 
 class _Usual:

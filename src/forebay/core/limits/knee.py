@@ -105,7 +105,7 @@ class Knee:
             self._first.see_step(timing.seconds)
         if timing.kind is not TimingKind.FIRST_TOKEN:
             return None
-        begin = Begin(started_at, inflight, self._first.wait(timing))
+        begin = Begin(started_at, inflight, self._first.wait(timing, started_at))
         step = self._search.begun(begin, self._room(inflight, now), now)
         return None if step is None else self._move(step.limit, step.why)
 
@@ -176,6 +176,7 @@ class Knee:
             self._barred_until = min(self._barred_until, now)
             self._strain.begin(now)
             self._engine.turn_back(now)
+            self._first.turn_back(now)
             self._search.turn_back(now)
         self._now = now
 
