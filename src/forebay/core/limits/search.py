@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 
 from forebay.core.limits.course import DOUBLE, FEW, FEWEST, SMALL, Course, Phase
 from forebay.core.limits.judge import Change
-from forebay.core.limits.schedule import SHALLOW
 from forebay.core.limits.watch import Watch
 
 if TYPE_CHECKING:
@@ -108,10 +107,8 @@ class Search:
             return course.ramp() if in_use and begins.count >= course.limit else None
         if not begins.wait:
             return None
-        step = course.ease()
-        if step is not None:
-            self._ramping = False
-        return step
+        self._ramping = False
+        return course.ease()
 
     def ended(self, reading: Reading, room: Room, now: float) -> Step | None:
         """A request was answered."""
@@ -148,11 +145,10 @@ class Search:
             return None
         if course.limit < SMALL:
             self._judge.begin_base(lower, level)
-        if lower is None or course.limit < (SMALL if len(lower) >= FEWEST else DOUBLE * SMALL + 1):
+        if lower is None or not lower.readings:
             return course.ramp()
-        if not lower.readings:
-            self._ramping, self._schedule.depth = True, SHALLOW
-            return course.test("cut: does less do as much?")
+        if course.limit < (SMALL if len(lower) >= FEWEST else DOUBLE * SMALL + 1):
+            return course.ramp()
         worth = self._judge.worth_trying(lower, level, decide=decide)
         if worth is None:
             return None
