@@ -32,7 +32,7 @@ def learned(step_s: float = STEP_S, seconds: float = 0.04) -> FirstTokens:
 
 
 def test_nothing_is_said_before_a_step_is_known() -> None:
-    assert FirstTokens().wait(first(100.0), started_at=0.0) == 0.0
+    assert FirstTokens().wait(first(100.0), started_at=0.0) is None
 
 
 def test_a_wait_is_what_a_first_token_takes_beyond_the_usual() -> None:
@@ -47,7 +47,18 @@ def test_a_machine_that_gets_slower_makes_no_first_token_wait() -> None:
 
 
 def test_a_long_prompt_is_measured_by_its_like() -> None:
-    assert learned().wait(first(1.0, size=30_000.0), started_at=9.0) == 0.0
+    assert learned().wait(first(0.4, size=30_000.0), started_at=9.0) == 0.0
+
+
+def test_what_was_late_from_the_beginning_tells_of_no_room() -> None:
+    tokens = FirstTokens()
+    tokens.see_step(STEP_S)
+    waits = {tokens.wait(first(4.0), started_at=float(n)) for n in range(20)}
+    assert waits == {None}
+    begins = Begins(8)
+    for _ in range(200):
+        begins.add(None)
+    assert not begins.are_enough
 
 
 def test_who_is_overtaken_did_not_wait_for_room() -> None:
@@ -159,11 +170,19 @@ def test_a_machine_that_gets_slower_keeps_its_limit_where_no_prompt_waits() -> N
     assert found.limits_since(60.0) == [24]
 
 
-def test_a_floor_holds_whoever_waits() -> None:
+def test_a_start_above_what_is_served_does_not_pass_for_room() -> None:
     found, _ = world(Knee(16, 64), capacity=4)
-    found.run(120.0)
-    assert min(found.limits_since(0.0)) == 16
-    assert found.law.decision.limit <= 20
+    found.run(200.0)
+    assert "cut: does less do as much?" in [reason for _, reason in found.cuts]
+
+
+def test_a_floor_holds_whoever_waits() -> None:
+    found, server = world(Knee(16, 24), capacity=32)
+    found.run(60.0)
+    server.capacity = 8
+    found.run(200.0)
+    assert min(found.limits_since(60.0)) == 16
+    assert found.law.decision.limit == 16
 
 
 def test_what_waited_is_approached_by_half() -> None:

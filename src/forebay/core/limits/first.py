@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # A first token waits if it takes so many steps more than so many times what such a prompt does.
 _STEPS, _TIMES = 5.0, 3.0
+# One that took more steps may have waited, if all that is known of its like began under congestion.
+_SOON = 25.0
 
 _MAX_SIZE = 2.0**24
 _STEP_READINGS = 32  # in the running mean of a step
@@ -41,12 +43,12 @@ class Begin(NamedTuple):
     Args:
         started_at: when its request was admitted, seconds.
         inflight: how many were in flight when its first token came.
-        wait_s: how long it waited for room inside the engine.
+        wait_s: how long it waited for room inside the engine; None if that can not be told.
     """
 
     started_at: float
     inflight: int
-    wait_s: float = 0.0
+    wait_s: float | None
 
 
 class FirstTokens:
@@ -63,20 +65,20 @@ class FirstTokens:
         self._step_readings = min(self._step_readings + 1, _STEP_READINGS)
         self._step_s += (seconds - self._step_s) / self._step_readings
 
-    def wait(self, timing: Timing, started_at: float) -> float:
-        """Return how many seconds a first token waited for room; 0 where it did not, or may not."""
+    def wait(self, timing: Timing, started_at: float) -> float | None:
+        """Return how many seconds a first token waited for room; None if that can not be told."""
         # Requests that start within a step may change places on the way.
         overtaken = self._latest_start > started_at + self._step_s
         self._latest_start = max(self._latest_start, started_at)
         if self._step_s <= 0:
-            return 0.0
+            return None
         steps = timing.seconds / self._step_s
         size = int(log2(min(max(1.0, timing.size), _MAX_SIZE)))
         usual = self._usual.setdefault(size, _Usual())
         if usual.readings >= _LEARN and steps > _TIMES * usual.steps + _STEPS:
             return 0.0 if overtaken else (steps - usual.steps) * self._step_s
         usual.learn(steps)
-        return 0.0
+        return 0.0 if steps <= _SOON else None
 
     def turn_back(self, now: float) -> None:
         """Follow a clock that has jumped back to `now`."""
@@ -114,16 +116,20 @@ class Begins:
 
     def __init__(self, limit: int) -> None:
         self.count = 0
+        self._told = 0
         self._most = max(_LOT, _LOT_POOLS * limit)
         self._lot = self._waited = 0
         self._waited_s = 0.0
 
-    def add(self, wait_s: float) -> None:
-        """Take in one; 0 if it did not wait."""
+    def add(self, wait_s: float | None) -> None:
+        """Take in one; 0 if it did not wait, None if that can not be told."""
+        self.count += 1
+        if wait_s is None:
+            return
         if self._lot == self._most:
             self._lot = self._waited = 0
             self._waited_s = 0.0
-        self.count += 1
+        self._told += 1
         self._lot += 1
         self._waited += wait_s > 0
         self._waited_s += wait_s
@@ -131,7 +137,7 @@ class Begins:
     @property
     def are_enough(self) -> bool:
         """Whether that they do not wait says something."""
-        return self.count >= self._most // 2
+        return self._told >= self._most // 2
 
     @property
     def wait(self) -> bool:
