@@ -61,6 +61,8 @@ class Fifo:
         now = request.started_at
         while self._free_at and self._free_at[0] <= now:
             heapq.heappop(self._free_at)
+        while len(self._free_at) > self.capacity:  # it has become smaller
+            heapq.heappop(self._free_at)
         busy = len(self._free_at) >= self.capacity
         request.served_at = heapq.heappop(self._free_at) if busy else now
         request.ended_at = request.served_at + self.service_s(request.size)
