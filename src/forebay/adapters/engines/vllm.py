@@ -114,4 +114,5 @@ def _asleep(page: Exposition) -> bool:
 
 
 def _is_own_error(body: bytes) -> bool:
-    return "error" in as_dict(parse_json(body.decode("utf-8", errors="replace")))
+    told = as_dict(parse_json(body.decode("utf-8", errors="replace")))
+    return "error" in told or told.get("object") == "error"  # the latter up to 0.10
