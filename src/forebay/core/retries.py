@@ -25,6 +25,9 @@ _ELSEWHERE = frozenset(
         Outcome.CONFIGURATION,
     }
 )
+# Refused at once, before anything was computed: to ask elsewhere puts no load on anybody that was
+# not to be there anyway, and no budget keeps a request from the endpoint that would serve it.
+_COSTS_NOTHING = frozenset({Outcome.LOADING, Outcome.CONFIGURATION})
 # Endpoints that one request is tried at. Who fails at three is likely to be the reason itself.
 _MOST_ATTEMPTS = 3
 
@@ -71,6 +74,8 @@ class Retries:
         again = replace(ticket, asked_at=now, avoid=ticket.avoid | {endpoint_id})
         if not self._served_elsewhere(again, now):
             return None
+        if outcome in _COSTS_NOTHING:
+            return again
         budget = self.budgets.get(ticket.model)
         return again if budget is None or budget.try_retry() else None
 
