@@ -106,6 +106,17 @@ def test_a_used_up_budget_ends_it(outcome):
     assert setting.fail(outcome) is None
 
 
+def test_a_probe_needs_no_budget():
+    """After an outage that used it up, the first to try the endpoint again is nobody's victim."""
+    setting = Setting("a", "b", left=0)
+    (grant,) = setting.desk.running
+    setting.desk.finish(grant, Ending(Outcome.FAILURE))
+    where = grant.endpoint.id
+    assert setting.retries.again(grant.ticket, where, Outcome.FAILURE, 0.0) is None
+    again = setting.retries.again(grant.ticket, where, Outcome.FAILURE, 0.0, probe=True)
+    assert again.avoid == {where}
+
+
 @pytest.mark.parametrize("outcome", [Outcome.LOADING, Outcome.CONFIGURATION])
 def test_what_was_refused_before_any_work_needs_no_budget(outcome):
     setting = Setting("a", "b", left=0)

@@ -76,6 +76,19 @@ async def test_where_the_primary_only_refuses_the_fallback_serves_everybody(
     assert running.breaker("m")["failures"] == 0
 
 
+async def test_a_probe_costs_no_client_its_answer_however_much_was_tried_again(pair, gateway):
+    primary, _ = pair
+    running = await gateway(config(pair))
+    primary.mode = "reset"
+    assert (await ask(running)).status == 200
+    budget = running.deployment.retries.budgets["m"]
+    while budget.try_retry():
+        pass
+    await eventually(lambda: running.endpoint("m")["breaker"]["state"] == "half_open")
+    assert (await ask(running)).status == 200
+    assert len(primary.requests) == 2
+
+
 @pytest.mark.parametrize("threshold", [1, 3])
 async def test_an_outage_costs_the_threshold_and_one_probe_a_cooldown(pair, gateway, threshold):
     primary, _ = pair

@@ -56,7 +56,7 @@ class Retries:
             budget.note_request()
 
     def again(
-        self, ticket: Ticket, endpoint_id: str, outcome: Outcome, now: float
+        self, ticket: Ticket, endpoint_id: str, outcome: Outcome, now: float, *, probe: bool = False
     ) -> Ticket | None:
         """The ticket to ask with for another endpoint; None if the failure is the answer.
 
@@ -65,6 +65,8 @@ class Retries:
             endpoint_id: where that was.
             outcome: how it ended there. Nothing of an answer has gone to the client.
             now: the time.
+            probe: it tried whether an endpoint is back. There is one in each cooldown, so that no
+                budget needs to keep its client from an answer.
         """
         if outcome not in _ELSEWHERE or ticket.deadline <= now:
             return None
@@ -74,7 +76,7 @@ class Retries:
         again = replace(ticket, asked_at=now, avoid=ticket.avoid | {endpoint_id})
         if not self._served_elsewhere(again, now):
             return None
-        if outcome in _COSTS_NOTHING:
+        if probe or outcome in _COSTS_NOTHING:
             return again
         budget = self.budgets.get(ticket.model)
         return again if budget is None or budget.try_retry() else None
