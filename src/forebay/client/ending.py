@@ -37,6 +37,13 @@ _BY_NAME = {
     ("asyncio", "IncompleteReadError"): Outcome.FAILURE,
     **{("httpx", name): outcome for name, outcome in _HTTPX.items()},
     **{("httpx2", name): outcome for name, outcome in _HTTPX.items()},
+    ("requests", "Timeout"): Outcome.TIMEOUT,
+    ("requests", "InvalidURL"): Outcome.CLIENT_ERROR,
+    ("requests", "MissingSchema"): Outcome.CLIENT_ERROR,
+    ("requests", "InvalidSchema"): Outcome.CLIENT_ERROR,
+    ("urllib3", "TimeoutError"): Outcome.TIMEOUT,
+    ("urllib3", "PoolError"): Outcome.FAILURE,
+    ("urllib3", "EmptyPoolError"): Outcome.CLIENT_ERROR,
 }
 # Files, processes and used up descriptors are the caller's own.
 _OWN_ERRORS = (
@@ -96,11 +103,25 @@ def _of_response(error: BaseException, engine: Engine) -> Ending | None:
     if status is None:
         return None
     headers = _headers(error) or _headers(response)
-    text = str(error)[:_TEXT_LENGTH].encode(errors="replace")
-    outcome = engine.classify(status, headers, text)
+    outcome = engine.classify(status, headers, _body(response) or _text(error))
     if outcome is Outcome.OK:  # the answer was good, and the caller could not use it
         outcome = Outcome.CLIENT_ERROR
     return Ending(outcome, retry_after_s=retry_after_s(headers, now=datetime.now(UTC)))
+
+
+def _body(response: object) -> bytes:
+    """The body of a response that has been read: httpx's, which most clients are built on."""
+    if not getattr(response, "is_stream_consumed", False):
+        return b""
+    try:
+        body = getattr(response, "content", None)
+    except RuntimeError:  # it was read in pieces, and nobody kept them
+        return b""
+    return body[:_TEXT_LENGTH] if isinstance(body, bytes) else b""
+
+
+def _text(error: BaseException) -> bytes:
+    return str(error)[:_TEXT_LENGTH].encode(errors="replace")
 
 
 def _status(source: object) -> int | None:
@@ -124,8 +145,8 @@ def _of_kind(error: BaseException) -> Outcome | None:
         return Outcome.CANCELLED
     if isinstance(error, _OWN_ERRORS) or getattr(error, "errno", None) in _OWN_ERRNOS:
         return Outcome.CLIENT_ERROR
-    if isinstance(error, OSError | UpstreamError):  # time-outs are OSErrors
-        return classify_error(error)
+    if isinstance(error, TimeoutError):
+        return Outcome.TIMEOUT
     for kind in type(error).__mro__:
         name = (kind.__module__.partition(".")[0], kind.__name__)
         outcome = _BY_NAME.get(name)
@@ -133,6 +154,8 @@ def _of_kind(error: BaseException) -> Outcome | None:
             outcome = _of_event(getattr(error, "body", None))
         if outcome is not None:
             return outcome
+    if isinstance(error, OSError | UpstreamError):
+        return classify_error(error)
     return None
 
 
