@@ -32,6 +32,7 @@ _HTTPX = {
 }
 # Errors by the package and the class that they, or one of their bases, come from.
 _BY_NAME = {
+    ("aiohttp", "ServerTimeoutError"): Outcome.TIMEOUT,
     ("aiohttp", "ClientConnectionError"): Outcome.FAILURE,
     ("aiohttp", "ClientPayloadError"): Outcome.FAILURE,
     ("asyncio", "IncompleteReadError"): Outcome.FAILURE,
@@ -145,8 +146,6 @@ def _of_kind(error: BaseException) -> Outcome | None:
         return Outcome.CANCELLED
     if isinstance(error, _OWN_ERRORS) or getattr(error, "errno", None) in _OWN_ERRNOS:
         return Outcome.CLIENT_ERROR
-    if isinstance(error, TimeoutError):
-        return Outcome.TIMEOUT
     for kind in type(error).__mro__:
         name = (kind.__module__.partition(".")[0], kind.__name__)
         outcome = _BY_NAME.get(name)
@@ -154,7 +153,7 @@ def _of_kind(error: BaseException) -> Outcome | None:
             outcome = _of_event(getattr(error, "body", None))
         if outcome is not None:
             return outcome
-    if isinstance(error, OSError | UpstreamError):
+    if isinstance(error, OSError | UpstreamError):  # time-outs are OSErrors
         return classify_error(error)
     return None
 
