@@ -76,6 +76,11 @@ class Window:
     _ratios: dict[TimingKind, deque[float]] = field(default_factory=dict)
     _alone: dict[TimingKind, tuple[float, float]] = field(default_factory=dict)
 
+    @property
+    def most(self) -> float:
+        """Times over those alone that are not too slow yet."""
+        return self.target + _STILL_RIGHT * (self.target - 1)
+
     def add(self, kind: TimingKind, ratio: float, slow: float, doubt: float) -> None:
         """Fold in a reading.
 
@@ -93,10 +98,12 @@ class Window:
         looks, rest = divmod(len(ratios), _FEW)
         if not rest and looks & (looks - 1) == 0:  # a power of two
             self._due = True
-        rows = ((_ROW, 1.0), (_TRIAL_ROW, _WRECKED)) if self.on_trial else ((_ROW, 1.0),)
-        for length, times in rows:
+        rows = [(_ROW, self.most)]
+        if self.on_trial:
+            rows.append((_TRIAL_ROW, _WRECKED * self.target))
+        for length, most in rows:
             row = list(ratios)[-length:]
-            if len(row) == length and quick(row) > slow + doubt + log(times * self.target):
+            if len(row) == length and quick(row) > slow + doubt + log(most):
                 self._row = Judgement(Verdict.TOO_SLOW, kind, exp(upper(row) - slow))
 
     def judge(self, now: float) -> Judgement | None:
@@ -118,7 +125,7 @@ class Window:
         slow, slow_doubt = self._alone[kind]
         inflation = upper(ratios) - slow
         margin, doubt = inflation - log(self.target), hypot(error(ratios), slow_doubt)
-        over = exp(inflation) > self.target + _STILL_RIGHT * (self.target - 1)
+        over = exp(inflation) > self.most
         count = len(ratios)
         certain = _CERTAIN * (1 + _FEW_DOUBTS / count)
         if over and margin > (certain if count < _MANY else _LIKELY) * doubt:
