@@ -110,6 +110,27 @@ def test_an_engine_that_tells_late_of_what_has_ended_is_not_taken_for_a_busy_one
     assert where(desk, desk.ask("m")) == "a"
 
 
+def test_a_burst_is_spread_though_all_engines_still_say_that_they_are_idle() -> None:
+    """Their gauges may trail by many seconds."""
+    desk = hosts("a", "b", ceiling=16)
+    for _ in range(16):
+        hear(desk, "a", running=0.0, waiting=0.0)
+        hear(desk, "b", running=0.0, waiting=0.0)
+        desk.now += 0.006
+        desk.ask("m")
+    assert loads(desk) == {"a": 8, "b": 8}
+
+
+def test_an_engine_asleep_gets_nothing_although_it_says_that_nothing_runs() -> None:
+    desk = hosts("a", "b")
+    hear(desk, "a", state=EngineState.ASLEEP)
+    hear(desk, "b", running=3.0, waiting=0.0, kv_usage=0.31)
+    desk.ask_many("m", 10)
+    assert loads(desk) == {"a": 0, "b": 8}
+    hear(desk, "a", running=0.0)
+    assert loads(desk) == {"a": 2, "b": 8}
+
+
 def test_inputs_that_wait_in_an_engine_are_not_counted_as_requests() -> None:
     desk = hosts("a", "b")
     hear(desk, "a", waiting=500.0, waiting_unit="inputs")
