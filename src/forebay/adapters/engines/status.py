@@ -139,9 +139,10 @@ def stream_error(first_event: bytes) -> Outcome | None:
         return None
     for payload in _payloads(first_event):
         event = as_dict(parse_json(payload))
-        # LMDeploy says "object", Anthropic's API "type".
-        is_error = "error" in {event.get("type"), event.get("object")}
-        error = event.get("error") or (event if is_error else None)
+        # LMDeploy says "object", Anthropic's API "type"; the Responses API puts it one step deeper.
+        is_error = event.get("type") == "error" or event.get("object") == "error"
+        error = event.get("error") or as_dict(event.get("response")).get("error")
+        error = error or (event if is_error else None)
         if isinstance(error, str | dict):
             return _of_error(as_dict(error) or event, payload.encode())
     return None
