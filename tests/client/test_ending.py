@@ -114,7 +114,9 @@ def test_causes_that_form_a_ring_end() -> None:
 
 
 def test_the_wait_that_an_endpoint_asked_for_is_kept() -> None:
-    assert ending_of(WithStatus(429, {"retry-after": "7"}), Unknown()).retry_after_s == 7
+    busy = WithStatus(429, {"retry-after": "7"})
+    assert ending_of(busy, Unknown()).retry_after_s == 7
+    assert ending_of(busy, Unknown(), longest_rest_s=5).retry_after_s == 5
 
 
 async def by_openai(url: str) -> None:

@@ -11,7 +11,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from forebay.adapters.engines.retry_after import retry_after_s
+from forebay.adapters.engines.retry_after import DEFAULT_CAP_S, retry_after_s
 from forebay.adapters.engines.status import classify_error, stream_error
 from forebay.adapters.exhaustion import OWN_ERRNOS
 from forebay.core.model import Ending, Outcome
@@ -63,7 +63,9 @@ _TEXT_LENGTH = 4096
 _MOST_RELATED = 16
 
 
-def ending_of(error: BaseException, engine: Engine) -> Ending:
+def ending_of(
+    error: BaseException, engine: Engine, *, longest_rest_s: float = DEFAULT_CAP_S
+) -> Ending:
     """The ending of a block that was left by `error`.
 
     Causes and members of exception groups count too; the first that says anything decides. What
@@ -72,9 +74,10 @@ def ending_of(error: BaseException, engine: Engine) -> Ending:
     Args:
         error: what left the block.
         engine: the server that was asked, which knows its own statuses.
+        longest_rest_s: no wish to be left alone is kept for longer.
     """
     for one in _related(error):
-        ending = _of_response(one, engine)
+        ending = _of_response(one, engine, longest_rest_s)
         if ending is not None:
             return ending
         outcome = _of_kind(one)
@@ -97,7 +100,7 @@ def _related(error: BaseException) -> Iterator[BaseException]:
             todo.append(one.__cause__)
 
 
-def _of_response(error: BaseException, engine: Engine) -> Ending | None:
+def _of_response(error: BaseException, engine: Engine, longest_rest_s: float) -> Ending | None:
     """The ending that an error with an HTTP status stands for."""
     response = getattr(error, "response", None)
     status = _status(error) or _status(response)
@@ -107,7 +110,8 @@ def _of_response(error: BaseException, engine: Engine) -> Ending | None:
     outcome = engine.classify(status, headers, _body(response) or _text(error))
     if outcome is Outcome.OK:  # the answer was good, and the caller could not use it
         outcome = Outcome.CLIENT_ERROR
-    return Ending(outcome, retry_after_s=retry_after_s(headers, now=datetime.now(UTC)))
+    rest_s = retry_after_s(headers, now=datetime.now(UTC), cap_s=longest_rest_s)
+    return Ending(outcome, retry_after_s=rest_s)
 
 
 def _body(response: object) -> bytes:
