@@ -111,6 +111,21 @@ def test_an_endpoint_that_is_slower_for_everybody_keeps_its_limit() -> None:
     assert 14 <= endpoint.limit <= 26
 
 
+def test_what_pays_in_part_is_kept() -> None:
+    endpoint = Endpoint(Knee(1, 64))
+    rising_s = 0.1 / 30  # what each one in flight adds: the work per second rises ever more slowly
+
+    def slow_down() -> None:
+        endpoint.service_s = 0.1 + rising_s * endpoint.limit
+
+    endpoint.run(30.0, each=slow_down)
+    assert endpoint.limit == 64
+    endpoint.law.resize(floor=1, ceiling=512)
+    endpoint.run(60.0, each=slow_down)
+    assert "grew: more in flight paid" in endpoint.reasons
+    assert endpoint.limit >= 100
+
+
 def test_a_ceiling_and_a_floor_hold() -> None:
     endpoint = Endpoint(Knee(4, 12), served=64)
     endpoint.run(20.0)

@@ -199,12 +199,8 @@ class Search:
             return None
         course.intake.watch(course.now)
         slow, watch.slow = watch.slow, False
-        change = None
-        if watch.level.pools >= lot.pools:
-            change = self._judge.change(watch.level, lot)
-        if change is Change.FASTER:
-            return self._go_on(lot)
-        if change is Change.SLOWER:
+        known = watch.level.pools >= lot.pools
+        if known and self._judge.change(watch.level, lot) is Change.SLOWER:
             watch.slow = not slow
             return self._follow(lot) if slow else None
         watch.extend(lot)
