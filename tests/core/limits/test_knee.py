@@ -118,12 +118,11 @@ def test_what_pays_in_part_is_kept() -> None:
     def slow_down() -> None:
         endpoint.service_s = 0.1 + rising_s * endpoint.limit
 
-    endpoint.run(30.0, each=slow_down)
+    endpoint.run(60.0, each=slow_down)
     assert endpoint.limit == 64
     endpoint.law.resize(floor=1, ceiling=512)
-    endpoint.run(60.0, each=slow_down)
-    assert "grew: more in flight paid" in endpoint.reasons
-    assert endpoint.limit >= 100
+    endpoint.run(90.0, each=slow_down)
+    assert endpoint.limit >= 128
 
 
 def test_a_ceiling_and_a_floor_hold() -> None:
