@@ -61,8 +61,11 @@ def judge(case: Case, figures: Sequence[Figures]) -> list[results.Result]:
         results.at_most(f"{name}: floor violations", violations, "", 0, against=_ON),
     ]
     if case.peers:
-        fair = min(f.jain for f in figures)
-        found.append(results.at_least(f"{name}: Jain index of work", fair, "", 0.95, against=_ON))
+        work, slots = min(f.jain for f in figures), min(f.jain_slots for f in figures)
+        found += [
+            results.at_least(f"{name}: Jain index of work", work, "", 0.95, against=_ON),
+            results.noted(f"{name}: Jain index of slots held", slots, "", against=_ON),
+        ]
     else:
         waiting = median(f.waiting for f in figures)
         found.append(

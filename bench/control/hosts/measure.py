@@ -19,12 +19,10 @@ from forebay.core.model import Outcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forebay.core.model import Endpoint
-
     from .cases import Case, Servers
 
 # Static limits that the oracle tries; beyond the last one nothing here does more.
-LIMITS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48)
+LIMITS = (2, 4, 6, 8, 12, 16, 20, 24, 32, 40)
 _TRIAL_S, _TRIAL_FROM_S = 120.0, 20.0
 _FROM_S = 30.0  # work counts from here on
 _NEAR, _PART_S, _PARTS = 0.9, 10, 3
@@ -41,6 +39,7 @@ class Figures:
         failed: requests that got no answer.
         waiting: requests that wait inside the engines for each one that runs, on average.
         jain: fairness index of the models' work in the last phase.
+        jain_slots: the same of the slots that the endpoints hold.
         floor_violations: see `forebay.sim.Record`.
     """
 
@@ -49,22 +48,28 @@ class Figures:
     failed: int
     waiting: float
     jain: float
+    jain_slots: float
     floor_violations: int
 
 
 def oracle(case: Case, seed: int, limits: Sequence[int] = LIMITS) -> list[float]:
     """The best work per second of each phase."""
-    found: dict[tuple[Endpoint, ...], float] = {}
-    best = []
-    for servers in case.phases.values():
-        by_gpu: dict[str, Servers] = defaultdict(dict)
-        for endpoint, spec in servers.items():
-            by_gpu[endpoint.gpu_group][endpoint] = spec
-        for alone in by_gpu.values():
-            if tuple(alone) not in found:
-                found[tuple(alone)] = max(_trial(case, alone, n, seed) for n in limits)
-        best.append(sum(found[tuple(alone)] for alone in by_gpu.values()))
-    return best
+    found: dict[tuple[tuple[str, sim.ServerSpec], ...], float] = {}
+
+    def best(servers: Servers) -> float:
+        key = tuple((endpoint.model, spec) for endpoint, spec in servers.items())
+        if key not in found:  # another GPU with the same on it does the same
+            found[key] = max(_trial(case, servers, limit, seed) for limit in limits)
+        return found[key]
+
+    return [sum(map(best, _by_gpu(servers))) for servers in case.phases.values()]
+
+
+def _by_gpu(servers: Servers) -> list[Servers]:
+    gpus: dict[str, Servers] = defaultdict(dict)
+    for endpoint, spec in servers.items():
+        gpus[endpoint.gpu_group][endpoint] = spec
+    return list(gpus.values())
 
 
 def _trial(case: Case, servers: Servers, limit: int, seed: int) -> float:
@@ -88,8 +93,9 @@ def measure(case: Case, record: sim.Record, best: Sequence[float]) -> Figures:
     work = record.work_over_time(every_s=1.0)
     samples = [s for s in record.samples if s.at >= _FROM_S]
     running = fmean(s.engine_running for s in samples)
-    models = {endpoint.model for servers in case.phases.values() for endpoint in servers}
-    last_s = spans[-1][0]
+    last_s, last = next(reversed(case.phases.items()))
+    models = {endpoint.model for endpoint in last}
+    held = [fmean(s.inflight for s in record.samples_of(e.id, since=last_s)) for e in last]
     return Figures(
         share=record.select(since=_FROM_S).work_per_s * (case.seconds - _FROM_S) / possible,
         settled_s=max(
@@ -101,6 +107,7 @@ def measure(case: Case, record: sim.Record, best: Sequence[float]) -> Figures:
         ),
         waiting=fmean(s.engine_waiting for s in samples) / max(running, 1e-9),
         jain=sim.jain([record.select(model, since=last_s).work_per_s for model in models]),
+        jain_slots=sim.jain(held),
         floor_violations=record.floor_violations,
     )
 
