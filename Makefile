@@ -68,6 +68,9 @@ bench-demo: $(SETUP) ## The demo's comparison on real engines, recorded
 bench-control: $(SETUP) ## Every limit law on every scenario, ten seeds (half an hour), beside the best static limit
 	$(PY) -m bench.control
 
+bench-hosts: $(SETUP) ## Hosts added, removed and failed, two models on one GPU, beside the best static limits
+	$(PY) -m bench.control.hosts
+
 bench-sim: $(SETUP) ## How fast the simulator is
 	$(PY) -m bench.sim
 
@@ -88,4 +91,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-demo bench-sim bench-sim-fit bench-protection-infinity goals clean
+.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity goals clean
