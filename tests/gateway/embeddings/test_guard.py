@@ -229,6 +229,27 @@ class TestSeveralRegularEndpoints:
         assert running.counted("forebay_retries_total", model="m") <= 2
         assert all(e["breaker"]["failures"] == 0 for e in running.status()["endpoints"].values())
 
+    async def test_those_that_are_left_out_are_no_attempts(self, serve, gateway):
+        primary, wrong = Flaky(serve), False
+
+        def behave(request):
+            return of_another_model(request) if wrong else refusal("429 Too Many", "busy")
+
+        bad, good = [Embedder(serve, behave) for _ in range(2)], Embedder(serve)
+        endpoints = [
+            {"base_url": f"{server.url}/v1", "gpu_group": f"gpu-{n}", "engine": "unknown"}
+            for n, server in enumerate((primary, *bad, good))
+        ]
+        entry = {"id": "m", "endpoints": endpoints, "max_concurrent_requests": 8}
+        running = await gateway({"embedding_models": [entry], "forebay": {"limit": "fixed"}})
+        await referenced(running)
+        wrong = True
+        while states(running).count("different") < 2:
+            await ask(running, texts(1))
+        primary.mode = "reset"
+        for _ in range(12):
+            assert (await ask(running, texts(1))).status == 200
+
     async def test_a_single_one_is_never_asked(self, serve, gateway):
         only = Embedder(serve)
         config = guarded(only.url, only.url)
