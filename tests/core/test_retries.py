@@ -146,9 +146,16 @@ def test_a_deadline_that_is_over_ends_it():
     assert setting.fail() is None
 
 
-def test_a_used_up_budget_ends_it():
+@pytest.mark.parametrize("outcome", [Outcome.FAILURE, Outcome.TIMEOUT, Outcome.CONGESTION])
+def test_a_used_up_budget_ends_it(outcome):
     setting = Setting("a", "b", left=0)
-    assert setting.fail() is None
+    assert setting.fail(outcome) is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOADING, Outcome.CONFIGURATION])
+def test_who_refuses_without_having_done_anything_uses_up_no_budget(outcome):
+    setting = Setting("a", "b", left=0)
+    assert setting.fail(outcome) is not None
 
 
 def test_a_ticket_sent_back_to_where_it_failed_is_not_tried_again():
