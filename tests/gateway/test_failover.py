@@ -98,6 +98,34 @@ async def test_where_it_hangs_only_the_probe_waits(pair, gateway):
     assert len(primary.requests) == 2
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_where_it_hangs_the_fallback_takes_over_though_no_client_waits_long(
+    pair, gateway, leaves
+):
+    primary, fallback = pair
+    running = await gateway(config(pair, forebay={"timeouts": {"probe_s": 0.5}}))
+    primary.mode = "hang"
+    statuses = []
+
+    async def impatient():
+        while not fallback.requests:
+            async with connected(running.port) as wire:
+                with anyio.move_on_after(0.2 if leaves else 5):
+                    headers = [JSON] if leaves else [JSON, ("x-request-timeout", "0.2")]
+                    body = {"model": "m", "input": "t7"}
+                    answer = await wire.ask("POST", "/v1/embeddings", body, headers)
+                    statuses.append(answer.status)
+
+    with anyio.fail_after(3):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                await anyio.sleep(0.05)
+                tasks.start_soon(impatient)
+    assert 200 in statuses
+    assert running.counted("forebay_failovers_total", model="m") == 1
+    await eventually(lambda: running.idle)
+
+
 async def test_it_comes_back_although_nobody_asked_for_a_long_time(pair, gateway):
     primary, fallback = pair
     running = await gateway(config(pair))

@@ -25,6 +25,8 @@ _RELOOK_S = 1.0
 _SOON_S = 0.001
 # What an engine said holds for so long; one that slept is then tried again. Seconds.
 _STALE_S = 15.0
+# What ends like this has heard nothing of the endpoint.
+_UNHEARD = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT})
 # A request that ends like this says that the endpoint needs rest; a time that comes with anything
 # else (a wrong key, say) is its caller's business.
 _NEEDS_REST = frozenset({Outcome.CONGESTION, Outcome.LOADING, Outcome.FAILURE, Outcome.TIMEOUT})
@@ -62,6 +64,8 @@ class EndpointState:
         peak: the most slots that were taken at once since then, or about that time.
         signal: what its engine last said of itself.
         held_until: it asked to be left alone until then.
+        silent_since: nothing has been heard of it since then, although something ran there.
+        answering: requests that run and have got the first of their answer.
         service_s: running mean of how long a request holds its slot; 0 while not known.
         answer_s: running mean of the time until a request is answered: to its first token, or to
             its end if it does not stream; 0 while not known.
@@ -90,6 +94,8 @@ class EndpointState:
     peak: int = field(default=0, init=False)
     signal: Signal | None = field(default=None, init=False)
     held_until: float = field(default=-inf, init=False)
+    silent_since: float = field(default=0.0, init=False)
+    answering: int = field(default=0, init=False)
     service_s: float = field(default=0.0, init=False)
     answer_s: float = field(default=0.0, init=False)
     # A closed breaker admits whatever the time, and need not be asked.
@@ -184,6 +190,8 @@ class EndpointState:
         if grant.answered:
             return
         grant.answered = True
+        self.answering += 1
+        self.silent_since = now
         if grant.guard is not None:
             grant.guard.answered(grant, now)
         self.answer_s = _mean(self.answer_s, now - grant.at)
@@ -216,9 +224,24 @@ class EndpointState:
             self.calm = False
         if outcome is Outcome.CONGESTION and self.pool is not None:
             self._count(float(self.limit), now, self.pool)
-        change = self.breaker.end(grant.pass_, outcome, now)
+        change = self.breaker.end(grant.pass_, self._what_it_says(grant, outcome, now), now)
         if change is not None:
             self._breaker_moved(change, now)
+
+    def _what_it_says(self, grant: Grant, outcome: Outcome, now: float) -> Outcome:
+        """What the end of a request says of the endpoint's health.
+
+        Callers that give up before any time-out of ours must not hide that nobody is answered.
+        """
+        if grant.answered:
+            self.answering -= 1
+        if outcome not in _UNHEARD:
+            self.silent_since = now
+            return outcome
+        if grant.answered or self.answering or not grant.unanswered:
+            return outcome
+        is_silent = now - self.silent_since >= self.breaker.patience_s(self.answer_s)
+        return Outcome.TIMEOUT if is_silent else outcome
 
     def hear(self, signal: Signal | None, now: float) -> None:
         """Fold in what the engine says of itself; None means that it could not be read."""
