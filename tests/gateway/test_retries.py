@@ -10,6 +10,8 @@ import anyio
 import pytest
 
 from forebay.adapters.upstream import Upstream, UpstreamSettings
+from forebay.gateway.look import look_at
+from forebay.gateway.message import Request
 from support.http_responses import STREAM, chunk, event, good_stream, json_response, response
 from support.waiting import eventually
 from support.wire import connected
@@ -354,6 +356,11 @@ class TestAffinity:
         for _ in range(12):
             await asked(running, body)
         assert (len(set(hosts.asked)) == 1) is keeps_together  # 12 at random: 1 in 4 million
+
+    def test_of_a_long_key_in_the_body_the_beginning_counts(self):
+        request = Request(b"POST", b"/v1/chat/completions", b"", [], b"")
+        body = json.dumps({"model": "m", "user": "ann " * 1_000_000}).encode()
+        assert len(look_at(request, body).affinity) < 257
 
     async def test_the_header_goes_before_the_body(self, serve, gateway):
         hosts = Hosts(serve, 4)
