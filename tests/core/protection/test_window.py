@@ -63,6 +63,21 @@ def test_chat_alone_of_which_little_is_known_holds_nothing_up_for_ever() -> None
     assert (found.verdict, count) == (Verdict.FAST, 320)
 
 
+def test_a_hair_above_the_target_is_right_however_sure() -> None:
+    found, count = judged(1.27, count=1000, scatter=0.01, doubt=0.001)
+    assert (found.verdict, count) == (Verdict.RIGHT, 320)
+
+
+@pytest.mark.parametrize(("scale", "count"), [(3.0, 16), (5.0, 5)])
+def test_a_trial_ends_after_five_readings_that_are_several_times_too_slow(scale, count) -> None:
+    window = Window(0.0, 1.25, on_trial=True)
+    for _ in range(count - 1):
+        window.add(FIRST, log(scale), 0.1, DOUBT)
+        assert window.judge(10.0) is None
+    window.add(FIRST, log(scale), 0.1, DOUBT)
+    assert window.judge(10.0).verdict is Verdict.TOO_SLOW
+
+
 def test_a_little_too_slow_is_found_in_the_end() -> None:
     found, count = judged(1.35, scatter=0.3)
     assert found.verdict is Verdict.TOO_SLOW
