@@ -350,7 +350,10 @@ class AdmissionMachine(RuleBasedStateMachine):
         if member.state.endpoint.id in ticket.avoid:
             return not any(map(self.alive, others))
         regular = [m.state for m in others if not m.stands_in and self.alive(m)]
-        return not member.stands_in or not any(s._closed and not s._ramping for s in regular)
+        in_service = (
+            s._closed and not s._ramping and not s.rests_long(self.desk.now) for s in regular
+        )
+        return not member.stands_in or not any(in_service)
 
     def alive(self, member) -> bool:
         most = member.room.most(member)

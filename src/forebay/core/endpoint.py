@@ -23,6 +23,8 @@ _TIME_GAIN = 0.1
 # How often a limit that ramps is looked at while requests wait, seconds.
 _RELOOK_S = 1.0
 _SOON_S = 0.001
+# Who asks to be left alone for longer is stood in for: that is a breaker's first cooldown. Seconds.
+_LONG_REST_S = 5.0
 # What an engine said holds for so long; one that slept is then tried again. Seconds.
 _STALE_S = 15.0
 # What ends like this has heard nothing of the endpoint.
@@ -51,7 +53,8 @@ class EndpointState:
         alive: it is worth waiting for. This and the next three may change with time alone: `look`
             brings them up to date.
         usable: whether requests may start there now: it is alive, and did not ask to be left alone.
-        in_service: nothing keeps requests away: its breaker is closed, and it does not ramp.
+        in_service: nothing keeps requests away: its breaker is closed, it does not ramp, nor did it
+            ask to be left alone for long.
         calm: a look would change nothing, nor will one until something else happens: it is usable,
             its breaker closed, its limit where the law put it.
         draining: it finishes what it has, and gets nothing more.
@@ -145,6 +148,10 @@ class EndpointState:
         """Whether requests must be refused at once: waiting would not be short."""
         return not (self.engine_serves and (self._closed or self.breaker.admits(now)))
 
+    def rests_long(self, now: float) -> bool:
+        """Whether it asked to be left alone for longer than is worth waiting for."""
+        return self.held_until - now > _LONG_REST_S
+
     def look(self, now: float) -> bool:
         """Bring up to date what time may change, and return whether anything did."""
         alive = not self.draining and not self.broken(now)
@@ -154,7 +161,7 @@ class EndpointState:
             allowed = self.breaker.cap(self.endpoint.floor, self.ceiling, now)
             self._ramping = allowed < self.ceiling
             limit = min(limit, allowed)
-        in_service = alive and self._closed and not self._ramping
+        in_service = alive and self._closed and not (self._ramping or self.rests_long(now))
         self.calm = usable and in_service
         before = (self.alive, self.in_service, self.usable, self.limit)
         self.alive, self.in_service, self.usable, self.limit = alive, in_service, usable, limit
