@@ -242,8 +242,9 @@ class TestSeveralRegularEndpoints:
         entry = {"id": "m", "endpoints": endpoints, "max_concurrent_requests": 8}
         own = {"limit": "fixed", "timeouts": {"first_byte_s": 0.4}}
         running = await gateway({"embedding_models": [entry], "forebay": own})
-        await referenced(running)
-        async with asyncio.timeout(1.2):
+        assert (await ask(running, texts(1))).status == 200
+        assert known(running)["reference"] is not None
+        async with asyncio.timeout(2):
             answers = await asyncio.gather(*(ask(running, texts(1)) for _ in range(16)))
         assert {answer.status for answer in answers} == {200}
         await eventually(lambda: running.idle)
@@ -277,7 +278,8 @@ class TestSeveralRegularEndpoints:
         primary, wrong = Flaky(serve), False
 
         def behave(request):
-            return of_another_model(request) if wrong else refusal("429 Too Many", "busy")
+            loading = refusal("503 Service Unavailable", "Loading model")
+            return of_another_model(request) if wrong else loading
 
         bad, good = [Embedder(serve, behave) for _ in range(2)], Embedder(serve)
         endpoints = [
@@ -286,7 +288,8 @@ class TestSeveralRegularEndpoints:
         ]
         entry = {"id": "m", "endpoints": endpoints, "max_concurrent_requests": 8}
         running = await gateway({"embedding_models": [entry], "forebay": {"limit": "fixed"}})
-        await referenced(running)
+        assert (await ask(running, texts(1))).status == 200  # at the third attempt at the latest
+        assert known(running)["reference"] is not None
         wrong = True
         while states(running).count("different") < 2:
             await ask(running, texts(1))
