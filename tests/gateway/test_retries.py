@@ -195,7 +195,7 @@ async def test_an_outage_does_not_double_the_load(serve, gateway):
     assert running.counted("forebay_retries_total") == len(hosts.asked) - 200
 
 
-REFUSES_ALL = ["a wrong key", "no such model", "503 loading", "429"]
+REFUSES_ALL = ["a wrong key", "no such model", "503 loading"]
 
 
 @pytest.mark.parametrize("kind", REFUSES_ALL)

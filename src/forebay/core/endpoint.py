@@ -61,9 +61,8 @@ class EndpointState:
         pool: where it stands by its load, if its model has several endpoints.
         level: its place there, together with `place`.
         keys: requests in flight by their affinity.
-        others: requests at its engine, by what that said last, that are none of ours; as many as
-            fill it, if it refused one for load. They count until `others_until`, and only where
-            endpoints are compared.
+        others: requests at its engine, by what that said last, that are none of ours. They count
+            until `others_until`, and only where endpoints are compared.
         peak: the most slots that were taken at once since then, or about that time.
         signal: what its engine last said of itself.
         held_until: it asked to be left alone until then.
@@ -229,8 +228,6 @@ class EndpointState:
         elif ending.retry_after_s and outcome in _NEEDS_REST:
             self.held_until = max(self.held_until, now + ending.retry_after_s)
             self.calm = False
-        if outcome is Outcome.CONGESTION and self.pool is not None:
-            self._count(float(self.limit), now, self.pool)
         change = self.breaker.end(grant.pass_, self._what_it_says(grant, outcome, now), now)
         if change is not None:
             self._breaker_moved(change, now)
@@ -266,13 +263,9 @@ class EndpointState:
     def _compare(self, signal: Signal, pool: Pool) -> None:
         """See what others there are at the engine: what it has beyond all that may be ours."""
         waiting = (signal.waiting or 0.0) if signal.waiting_unit == "requests" else 0.0
-        others = max(0.0, (signal.running or 0.0) + waiting - self.peak)
+        self.others = max(0.0, (signal.running or 0.0) + waiting - self.peak)
+        self.others_until = signal.at + _STALE_S
         self.peak = self.inflight
-        self._count(others, signal.at, pool)
-
-    def _count(self, others: float, at: float, pool: Pool) -> None:
-        """Count others' requests at the engine from now on."""
-        self.others, self.others_until = others, at + _STALE_S
         pool.heard(self)
 
     def resize(self, floor: int, ceiling: int, now: float) -> None:

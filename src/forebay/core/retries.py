@@ -25,9 +25,9 @@ _ELSEWHERE = frozenset(
         Outcome.CONFIGURATION,
     }
 )
-# Who refuses like this does so at once, and has done nothing of the work: to ask elsewhere adds no
-# load, so it is not counted. Else one endpoint with a wrong key would use up what outages need.
-_FOR_FREE = frozenset({Outcome.LOADING, Outcome.CONFIGURATION})
+# Refused at once, before anything was computed: to ask elsewhere puts no load on anybody that was
+# not to be there anyway, and no budget keeps a request from the endpoint that would serve it.
+_COSTS_NOTHING = frozenset({Outcome.LOADING, Outcome.CONFIGURATION})
 # Endpoints that one request is tried at. Who fails at three is likely to be the reason itself.
 _MOST_ATTEMPTS = 3
 
@@ -75,7 +75,9 @@ class Retries:
         again = replace(ticket, avoid=avoid, attempt=ticket.attempt + 1)
         if not self._served_elsewhere(again, now):
             return None
-        budget = None if outcome in _FOR_FREE else self.budgets.get(ticket.model)
+        if outcome in _COSTS_NOTHING:
+            return again
+        budget = self.budgets.get(ticket.model)
         return again if budget is None or budget.try_retry() else None
 
     def _served_elsewhere(self, ticket: Ticket, now: float) -> bool:

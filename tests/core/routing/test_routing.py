@@ -115,22 +115,6 @@ def test_inputs_that_wait_in_an_engine_are_not_counted_as_requests() -> None:
     assert where(desk, desk.ask("m")) == "a"
 
 
-def test_an_endpoint_that_refused_a_request_for_load_comes_after_the_others_for_a_while() -> None:
-    desk = hosts("a", "b")
-    while not at(desk, "a"):
-        desk.ask("m")
-    desk.finish(at(desk, "a")[0], Ending(Outcome.CONGESTION))
-    while desk.running:
-        desk.finish(desk.running[0])
-    desk.ask_many("m", 10)
-    assert loads(desk) == {"a": 2, "b": 8}, "it takes what the others have no room for"
-    while desk.running:
-        desk.finish(desk.running[0])
-    desk.now = 15.0
-    desk.ask_many("m", 8)
-    assert loads(desk) == {"a": 4, "b": 4}
-
-
 def test_what_engines_say_keeps_nobody_waiting() -> None:
     desk = hosts("a", "b", ceiling=2)
     for host in "ab":
