@@ -78,8 +78,11 @@ class AdmissionMachine(RuleBasedStateMachine):
         patience=st.sampled_from([float("inf"), 5.0, 1.0]),
         avoid=st.one_of(st.just(()), st.sets(st.sampled_from(["h0", "h1", "spare"]))),
         affinity=st.sampled_from([None, "a", "b"]),
+        attempt=st.sampled_from([1, 1, 2]),
     )
-    def ask(self, model, service_class, weight, tokens, patience, avoid, affinity) -> None:  # noqa: PLR0913, PLR0917 - a ticket
+    def ask(  # noqa: PLR0913, PLR0917 - a ticket
+        self, model, service_class, weight, tokens, patience, avoid, affinity, attempt
+    ) -> None:
         self.desk.ask(
             model,
             service_class,
@@ -88,6 +91,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             deadline=self.desk.now + patience,
             avoid=frozenset(f"{model}@{host}" for host in avoid),
             affinity=affinity,
+            attempt=attempt,
         )
 
     @rule(
@@ -346,7 +350,10 @@ class AdmissionMachine(RuleBasedStateMachine):
         if member.state.endpoint.id in ticket.avoid:
             return not any(map(self.alive, others))
         regular = [m.state for m in others if not m.stands_in and self.alive(m)]
-        return not member.stands_in or not any(s._closed and not s._ramping for s in regular)
+        in_service = (
+            s._closed and not s._ramping and not s.rests_long(self.desk.now) for s in regular
+        )
+        return not member.stands_in or not any(in_service)
 
     def alive(self, member) -> bool:
         most = member.room.most(member)

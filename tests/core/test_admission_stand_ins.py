@@ -196,12 +196,24 @@ def test_a_fallback_serves_while_the_primarys_engine_does_not(state: EngineState
     assert len(at(desk, "a")) == 1
 
 
-def test_a_primary_that_asks_for_rest_is_waited_for() -> None:
+def test_a_primary_that_asks_for_a_short_rest_is_waited_for() -> None:
     desk = embedder_with_fallback()
     desk.ask("embed")
     desk.finish(desk.running[0], Ending(Outcome.CONGESTION, retry_after_s=3.0))
     waiting = desk.ask("embed")
     assert desk.waiting == [waiting]
+
+
+def test_a_fallback_serves_while_its_primary_asks_for_a_long_rest() -> None:
+    desk = embedder_with_fallback()
+    desk.ask_many("embed", 6)
+    desk.finish(at(desk, "a")[0], Ending(Outcome.CONGESTION, retry_after_s=60.0))
+    assert len(at(desk, "f")) == 2
+    assert not desk.waiting
+    desk.now = 60.0
+    desk.see(desk.core.tick(desk.now))
+    desk.ask("embed")
+    assert (len(at(desk, "a")), len(at(desk, "f"))) == (4, 2)
 
 
 def test_when_the_fallback_breaks_too_whoever_waits_is_refused() -> None:

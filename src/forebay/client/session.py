@@ -282,7 +282,6 @@ class Session:
                 if wait_s is None or wait_s >= left_s or error.reason == Reason.SHUTTING_DOWN:
                     raise
                 await asyncio.sleep(wait_s)
-            ticket = replace(ticket, asked_at=limiter.now())
 
     async def _elsewhere(self, failed: Lease) -> Lease | None:
         """Wait for a slot at another endpoint, if that one's failure is a reason to."""

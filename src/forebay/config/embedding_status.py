@@ -62,7 +62,8 @@ def embedding_endpoint_status(
     members = admission.queues[model, ServiceClass.BEST_EFFORT].members
     regular = [member.state for member in members if not member.stands_in]
     stand_ins = [member.state for member in members if member.stands_in]
-    is_fallback = model in failovers.failed_over or not regular
+    away = all(state.broken(now) or state.rests_long(now) for state in regular)
+    is_fallback = model in failovers.failed_over or (away and bool(stand_ins))
     active = _first(stand_ins if is_fallback else regular, now).endpoint
     return {
         "model": model,

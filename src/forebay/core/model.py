@@ -104,7 +104,8 @@ class Ticket:
         size_bytes: what it occupies in memory while it waits.
         size_tokens: roughly what it makes an engine read; 0 where that is not known.
         affinity: requests with the same key prefer the same endpoint; None: whichever is freest.
-        avoid: ids of endpoints where this request failed already.
+        avoid: ids of endpoints where this request failed already, or must not go.
+        attempt: which one this is; whoever had a slot before goes before those that had none.
     """
 
     model: str
@@ -116,6 +117,7 @@ class Ticket:
     size_tokens: int = 0
     affinity: str | None = None
     avoid: frozenset[str] = frozenset()
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

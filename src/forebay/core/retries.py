@@ -71,9 +71,10 @@ class Retries:
         if outcome not in _ELSEWHERE or ticket.deadline <= now:
             return None
         # Where none else was left, admission may have sent it back to where it had failed.
-        if endpoint_id in ticket.avoid or len(ticket.avoid) + 1 >= _MOST_ATTEMPTS:
+        if endpoint_id in ticket.avoid or ticket.attempt >= _MOST_ATTEMPTS:
             return None
-        again = replace(ticket, asked_at=now, avoid=ticket.avoid | {endpoint_id})
+        avoid = ticket.avoid | {endpoint_id}
+        again = replace(ticket, avoid=avoid, attempt=ticket.attempt + 1)
         if not self._served_elsewhere(again, now):
             return None
         if probe or outcome in _COSTS_NOTHING:

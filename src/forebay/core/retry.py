@@ -17,7 +17,7 @@ class RetryBudget:
 
     Args:
         burst: retries that it holds at most: as many requests as the loss of the model's endpoints
-            can strand, the sum of their limits.
+            can strand.
     """
 
     burst: int

@@ -33,11 +33,11 @@ class Lease:
 
     __slots__ = ("_limiter", "endpoint", "grant", "queued_s", "settled")
 
-    def __init__(self, limiter: AsyncLimiter, grant: Grant) -> None:
+    def __init__(self, limiter: AsyncLimiter, grant: Grant, queued_s: float = 0.0) -> None:
         self._limiter = limiter
         self.grant = grant
         self.endpoint: Endpoint = grant.endpoint
-        self.queued_s = grant.at - grant.ticket.asked_at
+        self.queued_s = queued_s
         self.settled = False
 
     def __repr__(self) -> str:
@@ -120,8 +120,11 @@ class AsyncLimiter:
             Rejected: no slot; `reason` tells why.
         """
         found = self._ask(ticket)
-        grant = await self._wait(ticket, found) if isinstance(found, asyncio.Future) else found
-        return Lease(self, grant)
+        if not isinstance(found, asyncio.Future):
+            return Lease(self, found)
+        asked_at = self._loop.time()  # not the ticket's: it may have had a slot before
+        grant = await self._wait(ticket, found)
+        return Lease(self, grant, max(0.0, grant.at - asked_at))
 
     def report(self, grant: Grant, timing: Timing) -> None:
         """See `Lease.timing`."""

@@ -135,6 +135,7 @@ class Pieces:
             size_tokens=self._remaining.next_tokens(self._known.values()),
             affinity=call.affinity,
             avoid=failed_at | self._unfit,
+            attempt=len(failed_at) + 1,
         )
         if not failed_at:
             deployment.retries.note(ticket)
@@ -176,7 +177,8 @@ class Pieces:
         outcome = _FAILURE.outcome if isinstance(failed, InputFailed) else failed.ending.outcome
         # Its ticket may have been another piece's: see `Remaining.take`.
         failed_at, id_ = piece.attempts.avoid, lease.endpoint.id
-        before = replace(lease.grant.ticket, avoid=failed_at | (self._unfit - {id_}))
+        avoid, attempt = failed_at | (self._unfit - {id_}), len(failed_at) + 1
+        before = replace(lease.grant.ticket, avoid=avoid, attempt=attempt)
         ticket = self._deployment.retries.again(
             before, id_, outcome, self._call.clock(), probe=lease.is_probe
         )
