@@ -80,6 +80,13 @@ def test_the_defaults_are_those_that_are_promised() -> None:
                 "reset_after_requests": 10,
                 "reset_after_s": 60.0,
             },
+            "discovery": {
+                "nameservers": (),
+                "interval_s": 30.0,
+                "kubernetes_url": None,
+                "kubernetes_token_file": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+                "kubernetes_ca_file": "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+            },
             "body_limit_bytes": 67108864,
             "sse_keepalive_s": 15.0,
             "api_keys": (),

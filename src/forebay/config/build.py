@@ -21,7 +21,7 @@ def admission_of(plan: Plan, rng: Rng, observer: Observer) -> Admission:
     config, own = plan.config, plan.config.forebay
     return build(
         [planned.endpoint for planned in serving(plan)],
-        {name: group.budget for name, group in plan.groups.items() if group.budget is not None},
+        plan.budgets,
         law=lambda endpoint: plan.law.build(endpoint, config),
         rng=rng,
         breaker=BreakerSettings(

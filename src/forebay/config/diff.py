@@ -151,22 +151,10 @@ def _client(planned: PlannedEndpoint) -> tuple[object, ...]:
 
 
 def _budget_steps(before: Plan, after: Plan) -> Iterator[SetBudget]:
-    names = {
-        **before.groups,
-        **before.config.budgets,
-        **after.groups,
-        **after.config.budgets,
-    }
-    for name in names:
-        budget = _budget(after, name)
-        if budget != _budget(before, name):
-            yield SetBudget(name, budget)
-
-
-def _budget(plan: Plan, name: str) -> int | None:
-    """The budget of a group, whether or not an endpoint is in it."""
-    group = plan.groups.get(name)
-    return plan.config.budgets.get(name) if group is None else group.budget
+    old, new = before.budgets, after.budgets
+    for name in {**old, **new}:
+        if old.get(name) != new.get(name):
+            yield SetBudget(name, new.get(name))
 
 
 def _changed_settings(before: BaseModel, after: BaseModel, prefix: str = "") -> Iterator[str]:

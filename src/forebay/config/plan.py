@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+# Stands for a server's host in the name of its group, and of that group's budget.
+HOST = "{host}"
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from forebay.config.problems import ConfigWarning
     from forebay.config.schema import ForebayConfig
     from forebay.config.urls import BaseUrl
-    from forebay.core.model import Endpoint
+    from forebay.core.model import Endpoint, ServiceClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +76,14 @@ class PlannedModel:
         kind: what it is for.
         endpoints: ids of the endpoints that serve it.
         fallbacks: ids of those that stand in for them.
+        service_class: of the requests that do not ask for another one.
     """
 
     id: str
     kind: Kind
     endpoints: tuple[str, ...]
     fallbacks: tuple[str, ...]
+    service_class: ServiceClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class Plan:
         groups: by name.
         models: by id.
         warnings: what is probably not meant.
+        sources: where further endpoints are found, as the file has it.
     """
 
     file: str
@@ -102,3 +108,11 @@ class Plan:
     groups: Mapping[str, PlannedGroup]
     models: Mapping[str, PlannedModel]
     warnings: tuple[ConfigWarning, ...]
+    sources: tuple[str, ...] = ()
+
+    @property
+    def budgets(self) -> dict[str, int]:
+        """Every budget by group, those of groups in which no endpoint is yet as well."""
+        written = {name: n for name, n in self.config.budgets.items() if HOST not in name}
+        in_use = {name: group.budget for name, group in self.groups.items() if group.budget}
+        return {**written, **in_use}
