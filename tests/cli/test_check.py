@@ -132,6 +132,7 @@ def test_json_holds_what_the_tables_show(tmp_path: Path) -> None:
         "slot_weight": 1,
         "tokens_per_slot": None,
         "fallback_of": None,
+        "also_for": [],
         "kind": "chat",
         "model_key": "chat",
         "engine": None,

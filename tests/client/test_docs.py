@@ -28,7 +28,7 @@ async def test_the_example_runs(write) -> None:
     async with Emulator(spec).running() as host:
         path = write({"embedding_models": [entry("bge-m3", host.embed_url, engine="tei")]})
         process = await asyncio.create_subprocess_exec(
-            sys.executable, EXAMPLE, path, host.embed_url, stdout=asyncio.subprocess.PIPE
+            sys.executable, EXAMPLE, path, stdout=asyncio.subprocess.PIPE
         )
         output, _ = await asyncio.wait_for(process.communicate(), timeout=60)
     assert process.returncode == 0

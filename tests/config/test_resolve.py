@@ -63,7 +63,7 @@ def test_one_shared_gpu() -> None:
 def test_both_ways_to_write_a_fallback_load(name: str, groups: dict[str, int]) -> None:
     resolved = load(EXAMPLES / name, environ={})
     assert {group.name: group.budget for group in resolved.groups.values()} == groups
-    assert codes(resolved) == ["fallback_not_used"]
+    assert codes(resolved) == []
 
 
 # Floors, ceilings, classes
@@ -347,7 +347,7 @@ def test_a_nested_fallback_is_ignored_with_a_warning(nested: object) -> None:
     fallback = {**model("e", "http://b"), "fallback": nested}
     resolved = plan(embedding_models=[model("e", fallback=fallback)])
     assert len(resolved.endpoints) == 2
-    assert sorted(codes(resolved)) == ["fallback_not_used", "nested_fallback"]
+    assert codes(resolved) == ["nested_fallback"]
 
 
 def test_a_fallback_of_a_fallback_entry_is_ignored_with_a_warning() -> None:
@@ -357,12 +357,50 @@ def test_a_fallback_of_a_fallback_entry_is_ignored_with_a_warning() -> None:
     ]
     resolved = plan(embedding_models=entries)
     assert len(resolved.endpoints) == 2
-    assert sorted(codes(resolved)) == ["fallback_not_used", "nested_fallback"]
+    assert codes(resolved) == ["nested_fallback"]
 
 
 def test_a_fallback_for_nothing_is_refused() -> None:
     message = refusal(embedding_models=[model("e", role="fallback")])
     assert "no other entry has the id 'e'" in message
+
+
+def test_an_endpoint_may_serve_one_model_and_stand_in_for_others() -> None:
+    resolved = plan(
+        chat_models=[
+            model("big", "http://a", fallback=model("small", "http://b")),
+            model("middle", "http://c", fallback=model("small", "http://b/v1/")),
+            model("small", "http://b", max_concurrent_requests=4),
+        ]
+    )
+    assert [e.endpoint.id for e in resolved.endpoints] == ["big@a:80", "middle@c:80", "small@b:80"]
+    small = resolved.endpoints[-1].endpoint
+    assert (small.fallback_of, small.also_for) == (None, ("big", "middle"))
+    assert (small.ceiling, small.service_class) == (4, ServiceClass.INTERACTIVE)
+    assert resolved.models["big"].fallbacks == ("small@b:80",)
+    assert resolved.models["small"].endpoints == ("small@b:80",)
+    assert codes(resolved) == ["fallback_shares_endpoint"] * 2, "the ceilings differ"
+
+
+def test_one_endpoint_may_be_there_only_to_stand_in_for_two_models() -> None:
+    resolved = plan(
+        chat_models=[
+            model("big", "http://a", fallback=model("spare", "http://b")),
+            model("middle", "http://c", fallback=model("spare", "http://b")),
+        ]
+    )
+    spare = resolved.endpoints[-1].endpoint
+    assert (spare.fallback_of, spare.also_for) == ("big", ("middle",))
+    assert "spare" not in resolved.models
+    assert codes(resolved) == []
+
+
+def test_an_embedder_cannot_stand_in_for_chat() -> None:
+    message = refusal(
+        chat_models=[model("big", "http://a", fallback=model("e", "http://b"))],
+        embedding_models=[model("e", "http://b")],
+    )
+    assert "cannot stand in for 'big'" in message
 
 
 def test_a_fallback_on_the_primary_itself_is_ignored_with_a_warning() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -13,6 +15,10 @@ from forebay.core.queue import QueueBounds
 from support.deployments import BEST_EFFORT, INTERACTIVE, Desk, admission, endpoint
 
 MODELS = ("chat", "lite", "embed", "batch")
+SPARES = [
+    endpoint("embed", host="spare", interactive=False, ceiling=3, fallback_of="embed"),
+    endpoint("chat", host="spare", interactive=False, ceiling=2, fallback_of="chat"),
+]
 TOKENS_PER_SLOT = {"lite": 30, "embed": 10}
 
 
@@ -26,9 +32,11 @@ class AdmissionMachine(RuleBasedStateMachine):
         protection=st.sampled_from(
             [None, ProtectionSettings(), ProtectionSettings(min_duty=1.0, first_token_s=0.05)]
         ),
+        stand_ins=st.sampled_from([(), (), SPARES[:1], SPARES]),
+        also_for=st.sampled_from([(), (), ("embed",), ("embed", "chat")]),
     )
     def build(  # noqa: PLR0913, PLR0917 - a deployment
-        self, floors, ceilings, slack, overtakes, groups, protection
+        self, floors, ceilings, slack, overtakes, groups, protection, stand_ins, also_for
     ) -> None:
         made = [
             endpoint(
@@ -39,10 +47,12 @@ class AdmissionMachine(RuleBasedStateMachine):
                 floor=floor,
                 ceiling=max(floor, ceiling),
                 tokens_per_slot=TOKENS_PER_SLOT.get(model),
+                also_for=also_for if model == "lite" else (),
             )
             for host, group in enumerate(groups)
             for model, floor, ceiling in zip(MODELS, floors, ceilings, strict=True)
         ]
+        made += stand_ins
         budgets = {}
         if slack is not None:
             for one in made:
@@ -58,6 +68,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.desk = Desk(self.core)
         # Rooms whose budget moved: what ran then is never revoked, even where a floor needs it.
         self.shrunk = set()
+        self.removed = []
 
     @rule(
         model=st.sampled_from(MODELS),
@@ -65,15 +76,63 @@ class AdmissionMachine(RuleBasedStateMachine):
         weight=st.one_of(st.just(0), st.integers(1, 9)),
         tokens=st.sampled_from([0, 1, 30, 45, 1000]),
         patience=st.sampled_from([float("inf"), 5.0, 1.0]),
+        avoid=st.one_of(st.just(()), st.sets(st.sampled_from(["h0", "h1", "spare"]))),
     )
-    def ask(self, model, service_class, weight, tokens, patience) -> None:
-        deadline = self.desk.now + patience
-        self.desk.ask(model, service_class, weight=weight, size_tokens=tokens, deadline=deadline)
+    def ask(self, model, service_class, weight, tokens, patience, avoid) -> None:  # noqa: PLR0913, PLR0917 - a ticket
+        self.desk.ask(
+            model,
+            service_class,
+            weight=weight,
+            size_tokens=tokens,
+            deadline=self.desk.now + patience,
+            avoid=frozenset(f"{model}@{host}" for host in avoid),
+            affinity=str(tokens) if tokens % 2 else None,
+        )
 
     @rule(model=st.sampled_from(MODELS), count=st.integers(2, 8))
     def storm(self, model, count) -> None:
         for _ in range(count):
-            self.desk.ask(model)
+            self.desk.ask(model, INTERACTIVE if model in ("chat", "lite") else BEST_EFFORT)
+
+    @precondition(lambda self: self.removed)
+    @rule(data=st.data(), floor=st.integers(1, 3), ceiling=st.integers(1, 6))
+    def add(self, data, floor, ceiling) -> None:
+        self._add(self.one_of(self.removed, data), floor, ceiling)
+
+    @precondition(lambda self: self.draining())
+    @rule(data=st.data(), floor=st.integers(1, 3), ceiling=st.integers(1, 6))
+    def let_it_serve_again(self, data, floor, ceiling) -> None:
+        self._add(self.one_of(self.draining(), data).endpoint, floor, ceiling)
+
+    def _add(self, one, floor, ceiling) -> None:
+        one = replace(one, floor=floor, ceiling=max(floor, ceiling))
+        before = set(self.core.states)
+        try:
+            self.desk.see(self.core.add(one, self.desk.now))
+        except ValueError as error:
+            assert "floors total" in str(error) or "no endpoint serves" in str(error)  # noqa: PT017
+            assert set(self.core.states) == before
+            return
+        self.removed = [each for each in self.removed if each.id != one.id]
+        self.shrunk.add(self.core.states[one.id].native.room)
+
+    @rule(data=st.data())
+    def drain(self, data) -> None:
+        endpoint_id = data.draw(st.sampled_from(sorted(self.core.states) or [None]))
+        if endpoint_id is not None:
+            self.desk.see(self.core.drain(endpoint_id, self.desk.now))
+            assert not self.core.states[endpoint_id].waiting
+
+    @precondition(lambda self: any(not s.live for s in self.core.states.values()))
+    @rule(data=st.data())
+    def remove(self, data) -> None:
+        idle = [state for state in self.core.states.values() if not state.live]
+        state = self.one_of(idle, data)
+        self.desk.see(self.core.remove(state.endpoint.id, self.desk.now))
+        self.removed.append(state.endpoint)
+
+    def draining(self):
+        return [state for state in self.core.states.values() if state.draining]
 
     @precondition(lambda self: self.desk.running)
     @rule(data=st.data(), outcome=st.sampled_from(Outcome))
@@ -94,6 +153,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         for grant in [g for g in self.desk.running if g.member.state is state]:
             self.desk.finish(grant, Ending(Outcome.FAILURE))
 
+    @precondition(lambda self: self.core.states)
     @rule(data=st.data(), state=st.one_of(st.none(), st.sampled_from(EngineState)))
     def hear(self, data, state) -> None:
         endpoint_id = data.draw(st.sampled_from(sorted(self.core.states)))
@@ -132,23 +192,27 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.desk.now = self.core.wake_at(self.desk.now)
         self.desk.see(self.core.tick(self.desk.now))
 
-    @rule(data=st.data(), slack=st.integers(0, 8))
-    def move_budget(self, data, slack) -> None:
-        room = self.one_of(list(self.core.rooms.values()), data)
-        if room.budget is not None:
-            floors = sum(m.floor for m in room.members)
-            self.shrunk.add(room)
-            self.desk.see(self.core.set_budget(room, floors + slack, self.desk.now))
+    @precondition(lambda self: self.core.rooms)
+    @rule(group=st.sampled_from(["gpu", "other"]), slack=st.one_of(st.none(), st.integers(0, 8)))
+    def move_budget(self, group, slack) -> None:
+        states = self.core.layout.group(group)
+        floors = sum(state.native.floor for state in states)
+        budget = None if slack is None else max(1, floors + slack)
+        self.desk.see(self.core.set_budget(group, budget, self.desk.now))
+        self.shrunk |= {state.native.room for state in states}
 
+    @precondition(lambda self: self.core.states)
     @rule(data=st.data(), floor=st.integers(1, 3), ceiling=st.integers(1, 6))
     def move_bounds(self, data, floor, ceiling) -> None:
         state = self.one_of(list(self.core.states.values()), data)
         room, endpoint_id = state.native.room, state.endpoint.id
-        floors = sum(m.floor for m in room.members) - state.native.floor
-        if room.budget is not None:
-            floor = min(floor, room.budget - floors)
+        try:
+            verdicts = self.core.set_bounds(endpoint_id, floor, max(floor, ceiling), self.desk.now)
+        except ValueError:
+            assert sum(m.floor for m in room.members) - state.native.floor + floor > room.budget
+            return
         self.shrunk.add(room)
-        self.desk.see(self.core.set_bounds(endpoint_id, floor, max(floor, ceiling), self.desk.now))
+        self.desk.see(verdicts)
 
     @staticmethod
     def one_of(things, data):
@@ -172,7 +236,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     @invariant()
     def guards_count_what_runs_and_never_sleep_through_their_time(self) -> None:
         for guard, rooms in self.guards().items():
-            running = [g for g in self.desk.running if g.member.room in rooms]
+            running = [g for g in self.desk.running if g.guard is guard]
+            assert all(g.member.room in rooms for g in running)
             chats = [g for g in running if g.member.interactive]
             assert guard.chats == len(chats)
             assert guard.bulk == len(running) - len(chats)
@@ -199,8 +264,7 @@ class AdmissionMachine(RuleBasedStateMachine):
                 assert member.gap == self.due(member)
                 line = room.interactive if member.interactive else room.best_effort
                 assert sum(m is member for _, _, m in line) == member.lined_up
-        dirty = self.core._dispatch._dirty
-        assert all(not room.budget or not dirty for room in self.core.rooms.values())
+        assert not self.core._dispatch.noted
 
     @invariant()
     def whoever_its_endpoint_would_admit_stands_in_line(self) -> None:
@@ -217,7 +281,8 @@ class AdmissionMachine(RuleBasedStateMachine):
                 continue
             light = self.slots(member) == 1
             if light and state.usable and member.inflight < member.floor:
-                assert state.inflight + 1 > state.limit or self.has_the_turn(state.visitor)
+                turn = member.room.turn
+                assert state.inflight + 1 > state.limit or (turn and turn.state is state)
 
     @invariant()
     def no_slot_idles_while_someone_may_take_it(self) -> None:
@@ -232,8 +297,30 @@ class AdmissionMachine(RuleBasedStateMachine):
     @invariant()
     def whoever_waits_can_be_served_by_someone(self) -> None:
         for queue in self.core.queues.values():
-            if len(queue):
-                assert any(not m.state.broken(self.desk.now) for m in queue.members)
+            for ticket in queue:
+                assert any(self.is_for(m, ticket) and self.alive(m) for m in queue.members)
+
+    @invariant()
+    def each_endpoint_is_offered_the_first_that_is_for_it(self) -> None:
+        if self.core._dispatch.changing:  # what time has changed is known when somebody looks
+            self.desk.see(self.core.tick(self.desk.now))
+        for queue in self.core.queues.values():
+            for member in queue.members:
+                first = next((t for t in queue if self.is_for(member, t)), None)
+                assert member.head is first
+                assert member.waiting is (first is not None)
+
+    def is_for(self, member, ticket) -> bool:
+        """Which endpoint may take whom, said once more."""
+        others = [m for m in member.queue.members if m.state.endpoint.id not in ticket.avoid]
+        if member.state.endpoint.id in ticket.avoid:
+            return not any(map(self.alive, others))
+        regular = [m.state for m in others if not m.stands_in and self.alive(m)]
+        return not member.stands_in or not any(s._closed and not s._ramping for s in regular)
+
+    def alive(self, member) -> bool:
+        most = member.room.most(member)
+        return (most is None or most > 0) and not member.state.broken(self.desk.now)
 
     def still_shrinks(self, room) -> bool:
         kept = sum(max(0, m.floor - m.inflight) for m in room.members if m.priority)
@@ -241,12 +328,9 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.shrunk.discard(room)
         return room in self.shrunk
 
-    def has_the_turn(self, member) -> bool:
-        return member.room.turn is member
-
     @staticmethod
     def slots(member) -> int:
-        return member.state.endpoint.slots_for(member.queue.head)
+        return member.state.endpoint.slots_for(member.head)
 
     @staticmethod
     def due(member) -> int:
@@ -268,13 +352,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         state, room = member.state, member.room
         if not state.usable or state.inflight + 1 > state.limit:
             return False
-        sibling = member.sibling
+        native = state.native
         if not member.interactive:
-            if sibling.priority:
-                reserve = max(0, min(sibling.floor, state.limit - 1) - sibling.inflight)
+            if native.priority:
+                reserve = max(0, min(native.floor, state.limit - 1) - native.inflight)
                 if state.inflight + 1 + reserve > state.limit:
                     return False
-            if sibling.waiting and member.inflight >= member.floor:
+            if member.inflight >= member.floor and any(m.waiting for m in member.yields_to):
                 return False
         if room.budget is None:
             return True

@@ -18,7 +18,7 @@ def move_limit(desk: Desk, model: str, ceiling: int, *, floor: int = 1) -> None:
 
 
 def move_budget(desk: Desk, budget: int) -> None:
-    desk.see(desk.core.set_budget(desk.core.rooms["gpu"], budget, desk.now))
+    desk.see(desk.core.set_budget("gpu", budget, desk.now))
 
 
 def test_a_limit_below_what_runs_revokes_nothing_and_admits_nothing_until_below() -> None:

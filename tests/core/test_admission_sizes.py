@@ -116,12 +116,13 @@ def test_whatever_the_sizes_the_budget_holds_in_slots_and_everybody_is_served(
     desk = Desk(admission(chat, embed, budgets={"gpu": budget}))
     for model, flex, size in asked:
         desk.ask(model, BEST_EFFORT if flex else None, size_tokens=size)
-    served = 0
+    served, chat_state = 0, desk.core.states[chat.id]
     while desk.running:
         room = desk.running[0].member.room
         assert sum(g.weight for g in desk.running) == room.inflight <= budget
         for grant in desk.running:
-            most = min(room.most(grant.member), 31 if grant.member.sibling.priority else 32)
+            leaves_a_floor = grant.member is not chat_state.native and grant.endpoint == chat
+            most = min(room.most(grant.member), 31 if leaves_a_floor else 32)
             asks_for = grant.endpoint.slots_for(grant.ticket)
             assert grant.weight == max(1, min(asks_for, most))
         desk.finish(ends.choice(desk.running))

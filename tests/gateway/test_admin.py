@@ -161,3 +161,45 @@ async def test_metrics_are_valid_and_count(host, gateway):
     assert samples["forebay_budget", None, None] == 5
     assert samples["forebay_inflight", "chat", None] == 0
     assert "nobody" not in answer.body.decode()  # labels come from the configuration alone
+
+
+class TestTheEmbeddingEndpoint:
+    PATH = "/forebay/embedding-endpoint-status"
+
+    async def test_without_a_fallback_it_is_the_primary(self, host, gateway):
+        running = await gateway(emulated(host))
+        answer = await got(running, self.PATH)
+        assert answer.status == 200
+        status = answer.json
+        breaker = status.pop("primary_breaker")
+        assert (breaker["state"], breaker["trips"]) == ("closed", 0)
+        assert status == {
+            "model": "embedding",
+            "active_model_key": "embedding",
+            "active_base_url": host.embed_url,
+            "active_gpu_group": "gpu",
+            "is_fallback": False,
+            "fallback_configured": False,
+            "failover_count": 0,
+            "recovery_count": 0,
+        }
+
+    @pytest.mark.parametrize(
+        "key", ["embedding", "embedding:fallback", "embed:fallback", "embedding-fallback"]
+    )
+    async def test_either_key_means_the_embedder(self, gateway, key):
+        config = one_chat("http://127.0.0.1:9")
+        config["embedding_models"] = [entry("e", "http://127.0.0.2:9/v1")]
+        running = await gateway(config)
+        assert (await got(running, f"{self.PATH}?model={key}")).json["model"] == "e"
+
+    async def test_without_an_embedder_it_is_404(self, gateway):
+        running = await gateway(one_chat("http://127.0.0.1:9"))
+        answer = await got(running, self.PATH)
+        assert (answer.status, answer.error["code"]) == (404, "unknown_model")
+        assert (await got(running, f"{self.PATH}?model=m")).status == 404
+
+    async def test_it_needs_an_admins_key_where_there_are_keys(self, host, gateway):
+        keys = {"api_keys": [{"name": "a", "key": "k"}]}
+        running = await gateway(emulated(host, forebay=keys))
+        assert (await got(running, self.PATH)).status == 401

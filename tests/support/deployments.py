@@ -35,6 +35,8 @@ def endpoint(  # noqa: PLR0913 - what a test needs to name, by name
     slot_weight: int = 1,
     tokens_per_slot: int | None = None,
     host: str = "a",
+    fallback_of: str | None = None,
+    also_for: tuple[str, ...] = (),
 ) -> Endpoint:
     return Endpoint(
         id=f"{model}@{host}",
@@ -47,6 +49,8 @@ def endpoint(  # noqa: PLR0913 - what a test needs to name, by name
         ceiling=ceiling,
         slot_weight=slot_weight,
         tokens_per_slot=tokens_per_slot,
+        fallback_of=fallback_of,
+        also_for=also_for,
     )
 
 

@@ -3,7 +3,8 @@
 Theory of operation. There is no width to set. One *feeder*, the caller's own task, takes an item,
 waits for a slot for it, starts a task that owns both, and goes on to the next item. So an item more
 than there are slots has been taken at any time, however many are to come; one ticket waits in the
-queue; and the width follows the limit by itself.
+queue; and the width follows the limit by itself. A task whose endpoint fails gives its slot back
+and asks for one elsewhere, beside the feeder.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class FanOut(Generic[Item, Result]):
     Args:
         fn: what is done with each item.
         slot: waits for a slot, for an item of that size.
+        elsewhere: waits for a slot at another endpoint, after that lease; None: there is no use.
         size: an item's size; None where it is not known.
         collect: errors are results; else the first one ends everything.
     """
@@ -47,11 +49,13 @@ class FanOut(Generic[Item, Result]):
         fn: Callable[[Item], Awaitable[Result]],
         *,
         slot: Callable[[float | None], Awaitable[Lease]],
+        elsewhere: Callable[[Lease], Awaitable[Lease | None]],
         size: Callable[[Item], float | None],
         collect: bool,
     ) -> None:
         self._fn = fn
         self._slot = slot
+        self._elsewhere = elsewhere
         self._size = size
         self._collect = collect
         self._results: list[Any] = []
@@ -108,10 +112,7 @@ class FanOut(Generic[Item, Result]):
 
     async def _do(self, index: int, item: Item, size: float | None, lease: Lease) -> None:
         try:
-            with lease:
-                if size is not None:
-                    lease.work(size)
-                self._results[index] = await self._fn(item)
+            self._results[index] = await self._result(item, size, lease)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -119,6 +120,19 @@ class FanOut(Generic[Item, Result]):
             self._failed(index, error)  # `fn` raised it, though nobody cancelled it
         except Exception as error:  # noqa: BLE001 - handed to the caller
             self._failed(index, error)
+
+    async def _result(self, item: Item, size: float | None, lease: Lease) -> Result:
+        while True:
+            try:
+                with lease:
+                    if size is not None:
+                        lease.work(size)
+                    return await self._fn(item)
+            except Exception:
+                another = await self._elsewhere(lease)
+                if another is None:
+                    raise
+                lease = another
 
     def _failed(self, index: int, error: BaseException) -> None:
         if self._collect:

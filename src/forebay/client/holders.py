@@ -93,6 +93,8 @@ class Holders:
         if queue is None:
             return True  # it will be told that there is no such model
         for member in queue.members:
+            if not queue.may_take(member, ticket.avoid):
+                continue
             asked = member.state.endpoint.slots_for(ticket)
             weight = max(1, min(asked, _free(member, ())))  # more than it could ever have: alone
             if weight <= _free(member, held):
@@ -102,16 +104,16 @@ class Holders:
 
 def _free(member: Member, held: Sequence[Grant]) -> int:
     """The slots that `member` could take if nothing but `held` were in flight: R1, R2 and R3."""
-    state, room, sibling = member.state, member.room, member.sibling
+    state, room, native = member.state, member.room, member.state.native
 
     def inflight(of: Member) -> int:
         return sum(grant.weight for grant in held if grant.member is of)
 
     # The law's limit; while the endpoint comes back from an outage, what it grants is less.
     limit = state.law.decision.limit
-    free = limit - inflight(member) - inflight(sibling)
-    if not member.interactive and sibling.priority:
-        free -= max(0, min(sibling.floor, limit - 1) - inflight(sibling))
+    free = limit - sum(inflight(each) for each in state.members)
+    if not member.interactive and native.priority:
+        free -= max(0, min(native.floor, limit - 1) - inflight(native))
     if room.budget is not None:
         others = [m for m in room.members if m.priority and m is not member]
         reserved = sum(max(0, other.floor - inflight(other)) for other in others)

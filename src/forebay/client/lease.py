@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forebay.adapters.engines.scraper import Scraper
     from forebay.client.holders import Holders
     from forebay.client.home import Home
-    from forebay.core.model import Endpoint
+    from forebay.core.model import Endpoint, Ticket
     from forebay.drivers.aio import Lease as Slot
 
 _CANCELLED = Ending(Outcome.CANCELLED)
@@ -27,6 +27,9 @@ class Lease:
 
     How the block ends tells how the endpoint did: normally, or by an exception (see
     `forebay.client.ending`). One that is never used is given back when it is garbage collected.
+
+    Attributes:
+        outcome: how the block ended; None before it has.
     """
 
     __slots__ = (
@@ -41,6 +44,7 @@ class Lease:
         "_size",
         "_slot",
         "_task",
+        "outcome",
     )
 
     def __init__(self, slot: Slot, scraper: Scraper, holders: Holders, home: Home) -> None:
@@ -51,6 +55,7 @@ class Lease:
         self._granted_at = home.loop.time()
         self._task: asyncio.Task[Any] | None = None
         self._size: float | None = None
+        self.outcome: Outcome | None = None
         self._entered = self._first_token_told = self._ignored = False
 
     def __repr__(self) -> str:
@@ -61,6 +66,16 @@ class Lease:
     def endpoint(self) -> Endpoint:
         """Where to send the request: `endpoint.base_url`."""
         return self._slot.endpoint
+
+    @property
+    def model(self) -> str:
+        """The model's id there: a fallback may call it differently."""
+        return self._slot.endpoint.model
+
+    @property
+    def ticket(self) -> Ticket:
+        """What was asked for."""
+        return self._slot.grant.ticket
 
     @property
     def queued_s(self) -> float:
@@ -120,6 +135,7 @@ class Lease:
         ending = _CANCELLED
         try:
             ending = self._ending(error)
+            self.outcome = ending.outcome
         finally:
             self._home.run(self._settling(ending))
 

@@ -13,8 +13,10 @@ from forebay.client.claims import CLAIMS
 from forebay.client.home import Home
 from forebay.client.session import Session
 from forebay.config import load
-from forebay.config.build import admission_of, serving
+from forebay.config.build import admission_of
 from forebay.config.scrapers import fetch_of, scraper_of
+from forebay.core.failovers import Failovers
+from forebay.core.observer import Observers
 from forebay.drivers.aio import AsyncLimiter
 
 if TYPE_CHECKING:
@@ -43,12 +45,15 @@ async def open(config: str | Path | None = None) -> AsyncIterator[Session]:  # n
     for warning in plan.warnings:
         _log.warning("%s", warning)
     home = Home()
-    admission = admission_of(plan, random.Random(), LogObserver())  # noqa: S311 - jitter
+    log = LogObserver()
+    failovers = Failovers(log)
+    admission = admission_of(plan, random.Random(), Observers(log, failovers))  # noqa: S311 - jitter
+    failovers.watch(admission)
     limiter = AsyncLimiter(admission, home.loop)
-    with CLAIMS.held((planned.endpoint.base_url for planned in serving(plan)), home):
+    with CLAIMS.held((planned.endpoint.base_url for planned in plan.endpoints), home):
         try:
             async with _scraping(plan, limiter) as scrapers:
-                yield Session(plan, limiter, scrapers, home)
+                yield Session(plan, limiter, scrapers, failovers, home)
         finally:
             limiter.close()
             if admission.live:
@@ -62,7 +67,7 @@ async def _scraping(plan: Plan, limiter: AsyncLimiter) -> AsyncIterator[Mapping[
     scrapers = {}
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(scrape_session())
-        for planned in serving(plan):
+        for planned in plan.endpoints:
             fetch = fetch_of(planned, http)
             scraper = scraper_of(planned, fetch, limiter, interval_s=interval_s)
             stack.push_async_callback(scraper.aclose)

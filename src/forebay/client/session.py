@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from forebay.client.fan_out import FanOut, Item, Result, text_tokens
 from forebay.client.holders import Holders
 from forebay.client.lease import Lease
-from forebay.config.build import serving
+from forebay.config.build import retry_budgets
+from forebay.config.embedding_status import embedding_endpoint_status
 from forebay.config.status import status
 from forebay.core.model import Reason, ServiceClass, Ticket
+from forebay.core.retries import Retries
 from forebay.errors import Rejected, UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from forebay.adapters.engines.scraper import Scraper
     from forebay.client.home import Home
     from forebay.config import Plan
+    from forebay.core.failovers import Failovers
     from forebay.drivers.aio import AsyncLimiter
     from forebay.drivers.aio import Lease as Slot
 
@@ -33,15 +36,26 @@ class Session:
     """An open session. It belongs to the event loop in which it was opened; see `open`."""
 
     def __init__(
-        self, plan: Plan, limiter: AsyncLimiter, scrapers: Mapping[str, Scraper], home: Home
+        self,
+        plan: Plan,
+        limiter: AsyncLimiter,
+        scrapers: Mapping[str, Scraper],
+        failovers: Failovers,
+        home: Home,
     ) -> None:
         self._plan = plan
         self._limiter = limiter
         self._scrapers = scrapers
+        self._failovers = failovers
+        self._retries = Retries(limiter.admission, retry_budgets(plan))
         self._home = home
         self._holders = Holders(limiter.admission)
         self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._classes = {p.endpoint.model: p.endpoint.service_class for p in serving(plan)}
+        self._classes = {
+            p.endpoint.model: p.endpoint.service_class
+            for p in plan.endpoints
+            if p.endpoint.fallback_of is None
+        }
 
     def __repr__(self) -> str:
         return f"<Session of {self._plan.file}>"
@@ -135,13 +149,14 @@ class Session:
         """Call `fn` for each item, inside a slot each; results are in the order of the items.
 
         Items are taken as slots come free, so `items` may be endless in all but its results.
-        `fn` finds its lease by `current_lease`. While no endpoint can serve, it waits.
+        `fn` finds its lease by `current_lease`. While no endpoint can serve, it waits. Where one
+        fails, `fn` is called again for the item, with a lease of another one if there is any.
 
         Args:
             fn: what to do with an item.
             items: iterable or async iterable.
             model: id of the model.
-            timeout: seconds that each item may wait for its slot; see `slot`.
+            timeout: seconds that each item may wait for a slot; see `slot`.
             priority: see `slot`.
             size: an item's size, see `Lease.work`; None where that is unknown. By default, texts
                 of embedding and reranking models count four characters as a token. It also is what
@@ -159,11 +174,16 @@ class Session:
         if size is None:
             chat = self._plan.models[model].kind == "chat"
             size = _unknown if chat else text_tokens
+
+        async def slot(tokens: float | None) -> Lease:
+            ticket = self._ticket(model, timeout, priority, tokens=tokens)
+            self._retries.note(ticket)
+            return await self._patient_lease(ticket)
+
         fan_out = FanOut(
             fn,
-            slot=lambda tokens: self._patient_lease(
-                self._ticket(model, timeout, priority, tokens=tokens)
-            ),
+            slot=slot,
+            elsewhere=self._elsewhere,
             size=size,
             collect=on_error == "collect",
         )
@@ -193,6 +213,23 @@ class Session:
             **status(self._plan, limiter.admission, self._scrapers, limiter.now()),
             "config": {"path": self._plan.file, "loaded_at": self._loaded_at},
         }
+
+    def embedding_endpoint_status(self, key: str | None = None) -> dict[str, Any]:
+        """Which endpoint embeds now, as in the gateway's ``/forebay/embedding-endpoint-status``.
+
+        Args:
+            key: an embedding model's id; None, ``embedding`` and ``embedding:fallback`` mean the
+                one that is configured first.
+
+        Raises:
+            Rejected: there is no such embedding model.
+            UsageError: not where the session was opened.
+        """
+        self._home.check()
+        limiter = self._limiter
+        return embedding_endpoint_status(
+            self._plan, limiter.admission, self._failovers, limiter.now(), key
+        )
 
     def _ticket(
         self,
@@ -246,6 +283,22 @@ class Session:
                     raise
                 await asyncio.sleep(wait_s)
             ticket = replace(ticket, asked_at=limiter.now())
+
+    async def _elsewhere(self, failed: Lease) -> Lease | None:
+        """Wait for a slot at another endpoint, if that one's failure is a reason to."""
+        before, outcome = failed.ticket, failed.outcome
+        if outcome is None:
+            return None
+        # It bounds the wait for a slot, not what was done in it, so it begins again.
+        now = self._limiter.now()
+        before = replace(before, deadline=now + (before.deadline - before.asked_at))
+        ticket = self._retries.again(before, failed.endpoint.id, outcome, now)
+        if ticket is None:
+            return None
+        try:
+            return await self._patient_lease(ticket)
+        except Rejected:
+            return None  # why the first attempt failed is what the caller should know
 
     def _leased(self, slot: Slot) -> Lease:
         return Lease(slot, self._scrapers[slot.endpoint.id], self._holders, self._home)

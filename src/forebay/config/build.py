@@ -8,9 +8,10 @@ from forebay.core.breaker import BreakerSettings
 from forebay.core.build import build
 from forebay.core.protection import ProtectionSettings
 from forebay.core.queue import QueueBounds
+from forebay.core.retry import RetryBudget
 
 if TYPE_CHECKING:
-    from forebay.config.plan import Plan, PlannedEndpoint
+    from forebay.config.plan import Plan
     from forebay.config.settings import Protection
     from forebay.core.admission import Admission, Observer
     from forebay.core.breaker import Rng
@@ -20,7 +21,7 @@ def admission_of(plan: Plan, rng: Rng, observer: Observer) -> Admission:
     """The admission that a plan describes."""
     config, own = plan.config, plan.config.forebay
     return build(
-        [planned.endpoint for planned in serving(plan)],
+        [planned.endpoint for planned in plan.endpoints],
         plan.budgets,
         law=lambda endpoint: plan.law.build(endpoint, config),
         rng=rng,
@@ -46,6 +47,10 @@ def _protection(section: Protection | None) -> ProtectionSettings | None:
     return None if section is None else ProtectionSettings(**section.model_dump())
 
 
-def serving(plan: Plan) -> list[PlannedEndpoint]:
-    """The endpoints that requests go to; fallbacks are not used yet."""
-    return [planned for planned in plan.endpoints if planned.endpoint.fallback_of is None]
+def retry_budgets(plan: Plan) -> dict[str, RetryBudget]:
+    """What may be tried again of each model: what the loss of all its endpoints can strand."""
+    ceilings = {planned.endpoint.id: planned.endpoint.ceiling for planned in plan.endpoints}
+    return {
+        model.id: RetryBudget(sum(ceilings[id_] for id_ in model.endpoints))
+        for model in plan.models.values()
+    }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from forebay.config.problems import nearest
 from forebay.config.schema import RESERVED_ROLES
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from forebay.config.fields import Kind
     from forebay.config.findings import Findings
     from forebay.config.plan import PlannedEndpoint
@@ -70,13 +72,6 @@ def _check_fallback(use: Use, regular: dict[str, Use], findings: Findings) -> No
             f'has "role": "fallback", but no other entry has the id {use.model!r} that it could '
             "stand in for",
         )
-        return
-    findings.warn(
-        "fallback_not_used",
-        use.path,
-        f"the fallback of {use.fallback_of!r} is registered and counts in its group's budget, but "
-        "this version does not fail over to it yet",
-    )
 
 
 def check_roles(config: ForebayConfig, uses: list[Use], findings: Findings) -> None:
@@ -110,7 +105,9 @@ def merged(
             continue
         first_path, first = kept.setdefault(planned.endpoint.id, (path, planned))
         if first is not planned:
-            _compare(first, planned, findings.document.key(first_path), path, findings)
+            first_key = findings.document.key(first_path)
+            both = _compare(first, planned, first_key, path, findings)
+            kept[planned.endpoint.id] = (first_path, both)
     return list(kept.values())
 
 
@@ -120,21 +117,25 @@ def _compare(
     first_key: str,
     path: KeyPath,
     findings: Findings,
-) -> None:
+) -> PlannedEndpoint:
+    """The endpoint that is listed twice, with what the second place makes it stand in for."""
     name, one, two = first.endpoint.id, first.endpoint, again.endpoint
+    stands_in_for = two.fallback_of
     if one.gpu_group != two.gpu_group:
         findings.refuse(
             path,
             f"{name} is in two GPU groups: {one.gpu_group!r} by {first_key}, {two.gpu_group!r} "
             "here; one endpoint is on one GPU, so give both the same gpu_group",
         )
-    elif one.fallback_of is None and two.fallback_of is not None:
+    elif one.fallback_of is None and stands_in_for == one.model:
         findings.warn(
             "fallback_is_regular",
             path,
             f"{name} is a regular endpoint already ({first_key}), so it cannot stand in as well; "
             "ignored here",
         )
+    elif stands_in_for is not None and stands_in_for not in {served for served, _ in one.serves}:
+        return _standing_in(first, again, stands_in_for, first_key, path, findings)
     elif differences := _differences(first, again):
         findings.refuse(
             path,
@@ -145,13 +146,43 @@ def _compare(
         findings.warn(
             "duplicate_endpoint", path, f"{name} is listed already ({first_key}); it counts once"
         )
+    return first
 
 
-def _differences(first: PlannedEndpoint, again: PlannedEndpoint) -> list[str]:
+def _standing_in(  # noqa: PLR0913, PLR0917 - two places of the file, by name
+    first: PlannedEndpoint,
+    again: PlannedEndpoint,
+    model: str,
+    first_key: str,
+    path: KeyPath,
+    findings: Findings,
+) -> PlannedEndpoint:
+    """An endpoint that serves one model and stands in for another: its limits are those of both."""
+    endpoint = first.endpoint
+    if first.kind != again.kind:
+        findings.refuse(
+            path,
+            f"{endpoint.id} is one of {first.kind}_models ({first_key}), so it cannot stand in for "
+            f"{model!r}, which is one of {again.kind}_models",
+        )
+    elif differences := _differences(first, again, ignore={"role", "fallback_of"}):
+        findings.warn(
+            "fallback_shares_endpoint",
+            path,
+            f"{endpoint.id} is listed already, with another {', '.join(differences)}; what "
+            f"{first_key} says counts here too",
+        )
+    return replace(first, endpoint=replace(endpoint, also_for=(*endpoint.also_for, model)))
+
+
+def _differences(
+    first: PlannedEndpoint, again: PlannedEndpoint, ignore: Collection[str] = ()
+) -> list[str]:
     endpoint = ("role", "floor", "ceiling", "slot_weight", "tokens_per_slot", "fallback_of")
     planned = ("kind", "url", "api_key", "engine", "metrics_url", "piece_tokens")
+    one, two = first.endpoint, again.endpoint
     return [
-        *(n for n in endpoint if getattr(first.endpoint, n) != getattr(again.endpoint, n)),
+        *(n for n in endpoint if n not in ignore and getattr(one, n) != getattr(two, n)),
         *(n for n in planned if getattr(first, n) != getattr(again, n)),
     ]
 

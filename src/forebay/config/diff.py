@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from forebay.config.build import serving
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -119,8 +117,8 @@ class Diff:
 
 def diff(before: Plan, after: Plan) -> Diff:
     """Find what leads from `before` to `after`."""
-    old = {planned.endpoint.id: planned for planned in serving(before)}
-    new = {planned.endpoint.id: planned for planned in serving(after)}
+    old = {planned.endpoint.id: planned for planned in before.endpoints}
+    new = {planned.endpoint.id: planned for planned in after.endpoints}
     keys = tuple(_changed_settings(before.config, after.config))
     reconnect_all = not _CLIENT_SETTINGS.isdisjoint(keys)
     stays = {

@@ -220,10 +220,10 @@ def _models(
     }
     for planned in endpoints:
         endpoint = planned.endpoint
-        if endpoint.fallback_of is None:
-            model = models[endpoint.model]
-            models[endpoint.model] = replace(model, endpoints=(*model.endpoints, endpoint.id))
-        else:
-            model = models[endpoint.fallback_of]
-            models[model.id] = replace(model, fallbacks=(*model.fallbacks, endpoint.id))
+        for id_, stands_in in endpoint.serves:
+            model = models[id_]
+            if stands_in:
+                models[id_] = replace(model, fallbacks=(*model.fallbacks, endpoint.id))
+            else:
+                models[id_] = replace(model, endpoints=(*model.endpoints, endpoint.id))
     return models

@@ -43,9 +43,7 @@ def status(plan: Plan, admission: Admission, scrapers: Mapping[str, Scraper], no
 
 
 def _group(group: PlannedGroup, states: list[EndpointState], now: float) -> Json:
-    queues = {
-        member.queue: None for state in states for member in state.members if len(member.queue)
-    }
+    queues = {member.queue: None for s in states for member in s.members if member.waiting}
     queued = {"interactive": 0, "best_effort": 0}
     for queue in queues:
         queued[queue.service_class] += len(queue)
@@ -55,10 +53,7 @@ def _group(group: PlannedGroup, states: list[EndpointState], now: float) -> Json
         "reserved": group.reserved,
         "inflight": sum(state.inflight for state in states),
         "queued": queued,
-        "members": {
-            state.endpoint.id: {m.service_class: m.inflight for m in state.members}
-            for state in states
-        },
+        "members": {state.endpoint.id: state.inflight_by_class for state in states},
         "protection": _protection(states, now),
     }
 
@@ -79,7 +74,6 @@ def _protection(states: list[EndpointState], now: float) -> Json | None:
 
 def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
     endpoint = state.endpoint
-    breaker = state.breaker.snapshot(now)
     decision = state.law.decision
     return {
         "model": endpoint.model,
@@ -92,19 +86,34 @@ def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
         "limit": state.limit,
         "limit_reason": decision.reason if state.limit == decision.limit else "ramp: after outage",
         "inflight": state.inflight,
-        "queued": {m.service_class: len(m.queue) for m in state.members},
-        "breaker": {
-            "state": breaker.state,
-            "failures": breaker.failures,
-            "cooldown_remaining_s": round(breaker.remaining_s, 3),
-            "probe_in_flight": breaker.probe_in_flight,
-            "trips": breaker.trips,
-            "recoveries": breaker.recoveries,
-        },
+        "queued": _queued(state),
+        "breaker": breaker_json(state, now),
         "engine": scraper.engine.name,
         "signal": _signal(scraper.latest(now), now),
         "signal_failure": scraper.failure,
         "latency": {"service_s": round(state.service_s, 6) if state.service_s else None},
+    }
+
+
+def _queued(state: EndpointState) -> Json:
+    """The requests that could run there, by class."""
+    queued = {"interactive": 0, "best_effort": 0}
+    for member in state.members:
+        if member.waiting:
+            queued[member.queue.service_class] += len(member.queue)
+    return queued
+
+
+def breaker_json(state: EndpointState, now: float) -> Json:
+    """What an endpoint's breaker is like."""
+    breaker = state.breaker.snapshot(now)
+    return {
+        "state": breaker.state,
+        "failures": breaker.failures,
+        "cooldown_remaining_s": round(breaker.remaining_s, 3),
+        "probe_in_flight": breaker.probe_in_flight,
+        "trips": breaker.trips,
+        "recoveries": breaker.recoveries,
     }
 
 

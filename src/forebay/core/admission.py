@@ -15,7 +15,7 @@ only where it changed something, and says to `forebay.core.dispatch` where that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forebay.core.endpoint import EndpointState
-    from forebay.core.model import Ending, ServiceClass, Signal, Timing
+    from forebay.core.layout import Layout
+    from forebay.core.model import Ending, Endpoint, ServiceClass, Signal, Timing
     from forebay.core.queue import Queue
     from forebay.core.room import Room
 
@@ -41,23 +42,34 @@ class Admission:
     """The whole decision, over every model, endpoint and room. Build one with `build.build`.
 
     Args:
-        states: every endpoint by id.
-        queues: by model and class.
-        rooms: every room.
+        layout: where everything is.
     """
 
-    states: Mapping[str, EndpointState]
-    queues: Mapping[tuple[str, ServiceClass], Queue]
-    rooms: Mapping[str, Room]
+    layout: Layout
     _dispatch: Dispatch = field(default_factory=Dispatch, init=False)
 
     def __repr__(self) -> str:
         return f"<Admission: {self.live} live, {list(self.rooms.values())}>"
 
     @property
+    def states(self) -> Mapping[str, EndpointState]:
+        """Every endpoint by id."""
+        return self.layout.states
+
+    @property
+    def queues(self) -> Mapping[tuple[str, ServiceClass], Queue]:
+        """Every queue by model and class."""
+        return self.layout.queues
+
+    @property
+    def rooms(self) -> Mapping[str, Room]:
+        """Every room by name: a GPU group's that has a budget, else its endpoint's id."""
+        return self.layout.rooms
+
+    @property
     def live(self) -> int:
         """How many grants are out."""
-        return sum(room.live for room in self.rooms.values())
+        return sum(state.live for state in self.states.values())
 
     # -- what a driver tells -------------------------------------------------------------------
 
@@ -67,7 +79,7 @@ class Admission:
         A driver cancels a ticket at its deadline. One that it did not get round to is refused
         when it would have started.
         """
-        queue = self.queues.get((ticket.model, ticket.service_class))
+        queue = self.layout.queues.get((ticket.model, ticket.service_class))
         if queue is None:
             return [Refusal(ticket, Reason.UNKNOWN_MODEL)]
         grant = self._grant_at_once(queue, ticket, now)
@@ -84,8 +96,7 @@ class Admission:
             refused = queue_full(queue, ticket)
         if refused is not None:
             return dispatch.settle(now, [refused])
-        queue.join(ticket)
-        if queue.head is ticket:
+        if queue.join(ticket):
             dispatch.attend(queue)
         out = dispatch.settle(now, [])
         if not has_space and ticket in queue:  # the bounds are for those that wait
@@ -96,7 +107,7 @@ class Admission:
 
     def cancel(self, ticket: Ticket, now: float) -> list[Verdict]:
         """Forget a ticket that waits; nothing happens if it does not wait any more."""
-        queue = self.queues.get((ticket.model, ticket.service_class))
+        queue = self.layout.queues.get((ticket.model, ticket.service_class))
         if queue is None or ticket not in queue:
             return []
         self._dispatch.leave(queue, ticket)
@@ -123,36 +134,15 @@ class Admission:
         state.ended(grant, ending, now)
         state.inflight -= weight
         member.room.give_back(member, weight)
-        if member.room.guard is not None:
-            member.room.guard.ended(grant, now)
+        if grant.guard is not None:
+            grant.guard.ended(grant, now)
         return self._revisit(state, now)
 
     def signal(self, endpoint_id: str, signal: Signal | None, now: float) -> list[Verdict]:
         """Fold in what an engine says of itself; None means that it could not be read."""
-        state = self.states[endpoint_id]
+        state = self.layout.states[endpoint_id]
         state.hear(signal, now)
         return self._revisit(state, now)
-
-    def set_budget(self, room: Room, budget: int, now: float) -> list[Verdict]:
-        """Move a budget, live. What is in flight stays; below it, nothing more is admitted.
-
-        Raises:
-            ValueError: the floors of the room's members add up to more.
-        """
-        room.set_budget(budget)
-        return self._rearrange(room, now)
-
-    def set_bounds(self, endpoint_id: str, floor: int, ceiling: int, now: float) -> list[Verdict]:
-        """Move an endpoint's floor and ceiling, live. What is in flight stays.
-
-        Raises:
-            ValueError: the floors of the room's members would add up to more than its budget.
-        """
-        state = self.states[endpoint_id]
-        state.native.room.set_floor(state.native, floor)
-        state.resize(floor, ceiling, now)
-        self._dispatch.look(state, now)
-        return self._rearrange(state.native.room, now)
 
     def tick(self, now: float) -> list[Verdict]:
         """Look again: something that time alone changes may have changed (see `wake_at`)."""
@@ -171,6 +161,86 @@ class Admission:
         at = min(times, default=inf)
         return at if at < inf else None
 
+    # -- what changes while it runs --------------------------------------------------------------
+
+    def add(self, endpoint: Endpoint, now: float) -> list[Verdict]:
+        """Put an endpoint in, or let one that drains serve again.
+
+        Raises:
+            ValueError: its id is there and it does not drain, or it differs in more than its
+                bounds; its floor does not fit its group's budget; it stands in for a model that is
+                not there.
+        """
+        layout = self.layout
+        state = layout.states.get(endpoint.id)
+        if state is not None and not state.draining:
+            raise ValueError(f"endpoint {endpoint.id!r} is there already")
+        layout.check_floors(endpoint)
+        if state is None:
+            state = layout.add(endpoint)
+        else:
+            same = replace(state.endpoint, floor=endpoint.floor, ceiling=endpoint.ceiling)
+            if same != endpoint:
+                raise ValueError(f"endpoint {endpoint.id!r} is there still, with other settings")
+            state.resize(endpoint.floor, endpoint.ceiling, now)
+            layout.reopen(state)
+        for member in state.members:
+            self._dispatch.attend(member.queue)
+        return self._rearrange(state, now)
+
+    def drain(self, endpoint_id: str, now: float) -> list[Verdict]:
+        """Let an endpoint finish what it has, and give it nothing more.
+
+        Whoever waits for nothing else is refused. Its floor is kept for nobody any more.
+        """
+        state = self.layout.states[endpoint_id]
+        if state.draining:
+            return []
+        out: list[Verdict] = []
+        for queue in self.layout.close(state):
+            self._dispatch.flush_queue(queue, now, out)
+            self._dispatch.attend(queue)
+        return self._rearrange(state, now, out)
+
+    def remove(self, endpoint_id: str, now: float) -> list[Verdict]:
+        """Take an endpoint out; it is drained before, if that has not been done.
+
+        Raises:
+            ValueError: something still runs there.
+        """
+        state = self.layout.states[endpoint_id]
+        if state.live:
+            raise ValueError(f"endpoint {endpoint_id!r} still has {state.live} requests in flight")
+        out = self.drain(endpoint_id, now)
+        self.layout.remove(state)
+        return out
+
+    def set_budget(self, group: str, budget: int | None, now: float) -> list[Verdict]:
+        """Move the budget of a GPU group, or take it away. What is in flight stays.
+
+        Below it, nothing more is admitted.
+
+        Raises:
+            ValueError: the floors of the group's endpoints add up to more.
+        """
+        self.layout.set_budget(group, budget)
+        out: list[Verdict] = []
+        for state in self.layout.group(group):
+            self._rearrange(state, now, out)
+        return out
+
+    def set_bounds(self, endpoint_id: str, floor: int, ceiling: int, now: float) -> list[Verdict]:
+        """Move an endpoint's floor and ceiling. What is in flight stays.
+
+        Raises:
+            ValueError: the floors of its group's endpoints would add up to more than its budget.
+        """
+        state = self.layout.states[endpoint_id]
+        if not state.draining:
+            self.layout.set_floor(state, floor)
+        state.resize(floor, ceiling, now)
+        return self._rearrange(state, now)
+
     # -- what follows ----------------------------------------------------------------------------
 
     def _grant_at_once(self, queue: Queue, ticket: Ticket, now: float) -> Grant | None:
@@ -179,11 +249,13 @@ class Admission:
         This is what queueing, lining up and settling would come to, at a small part of their cost:
         R4 needs somebody who waits, so R1 to R3 remain.
         """
-        member = queue.members[0]
+        member = queue.sole
+        if member is None:
+            return None
         state, room = member.state, member.room
         if (
             room.waiting
-            or len(queue.members) > 1
+            or ticket.avoid
             or member is not state.native  # a visitor leaves its host's floor alone: `startable`
             or not state.calm
             or ticket.deadline <= now
@@ -204,7 +276,7 @@ class Admission:
             self._dispatch.look(state, now)
         if self._dispatch.holding:
             self._dispatch.free(now)
-        elif not state.native.room.waiting:
+        elif not (state.native.room.waiting or self._dispatch.noted):
             return []
         out: list[Verdict] = []
         if not state.usable:
@@ -212,10 +284,17 @@ class Admission:
         self._dispatch.line_up(state)
         return self._dispatch.settle(now, out)
 
-    def _rearrange(self, room: Room, now: float) -> list[Verdict]:
-        """Start and refuse what may be, after the budget or a floor of `room` moved."""
-        out: list[Verdict] = []
+    def _rearrange(
+        self, state: EndpointState, now: float, out: list[Verdict] | None = None
+    ) -> list[Verdict]:
+        """Start and refuse what may be, after the rules of the room of `state` changed."""
+        dispatch, room = self._dispatch, state.native.room
+        out = [] if out is None else out
+        dispatch.look(state, now)
         for member in room.members:
-            self._dispatch.flush(member.state, now, out)
-            self._dispatch.line_up(member.state)
-        return self._dispatch.settle(now, out)
+            room.refresh(member)
+            dispatch.review(member.state)
+            dispatch.flush(member.state, now, out)
+            dispatch.line_up(member.state)
+        dispatch.free(now)  # a guard counts floors too
+        return dispatch.settle(now, out)

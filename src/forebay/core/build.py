@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core.admission import Admission
-from forebay.core.breaker import Breaker, BreakerSettings
-from forebay.core.endpoint import EndpointState
-from forebay.core.member import Member
-from forebay.core.model import ServiceClass
+from forebay.core.breaker import BreakerSettings
+from forebay.core.layout import Layout, Rules
 from forebay.core.observer import Observer
-from forebay.core.protection import Guard
-from forebay.core.queue import Queue, QueueBounds
-from forebay.core.room import Room
+from forebay.core.queue import QueueBounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,7 +37,7 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
         endpoints: all of them; several may serve one model.
         budgets: slots by GPU group; a group without one binds nobody (R5).
         law: makes an endpoint's limit.
-        rng: for jitter only.
+        rng: for jitter, and for the choice between equals.
         breaker: settings of every endpoint's breaker.
         bounds: of every queue.
         max_overtakes: see `Room`.
@@ -49,76 +45,25 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
         observer: hears of limits and breakers.
 
     Raises:
-        ValueError: an id twice, or floors that add up to more than their group's budget.
+        ValueError: an id twice, a stand-in for a model that is not there, or floors that add up to
+            more than their group's budget.
     """
-    states: dict[str, EndpointState] = {}
-    queues: dict[tuple[str, ServiceClass], Queue] = {}
-    rooms: dict[str, Room] = {}
-    for endpoint in endpoints:
-        if endpoint.id in states:
-            raise ValueError(f"endpoint {endpoint.id!r} is there twice")
-        state = states[endpoint.id] = EndpointState(
-            endpoint,
-            law=law(endpoint),
-            breaker=Breaker(breaker or BreakerSettings(), rng),
-            ceiling=endpoint.ceiling,
-            observer=observer or Observer(),
-        )
-        budget = budgets.get(endpoint.gpu_group)
-        name = endpoint.gpu_group if budget is not None else endpoint.id
-        room = rooms.setdefault(name, Room(name, budget, max_overtakes))
-        _join(state, room, queues, bounds or QueueBounds())
-    for room in rooms.values():
-        if room.budget is not None:
-            room.set_budget(room.budget)
-    if protection is not None:
-        _protect(states.values(), protection, observer or Observer())
-    return Admission(states, queues, rooms)
+    rules = Rules(
+        law=law,
+        rng=rng,
+        breaker=breaker or BreakerSettings(),
+        bounds=bounds or QueueBounds(),
+        max_overtakes=max_overtakes,
+        protection=protection,
+        observer=observer or Observer(),
+    )
+    layout = Layout(rules, dict(budgets))
+    for endpoint in sorted(endpoints, key=_stands_in):
+        layout.add(endpoint)
+    layout.check_floors()
+    return Admission(layout)
 
 
-def _join(
-    state: EndpointState,
-    room: Room,
-    queues: dict[tuple[str, ServiceClass], Queue],
-    bounds: QueueBounds,
-) -> None:
-    """Make the endpoint's two members: of its own class, and of the other one."""
-    endpoint = state.endpoint
-    made = []
-    for service_class in ServiceClass:
-        native = service_class is endpoint.service_class
-        key = (endpoint.model, service_class)
-        queue = queues.setdefault(key, Queue(endpoint.model, service_class, bounds))
-        member = Member(
-            index=len(room.members),
-            state=state,
-            queue=queue,
-            room=room,
-            service_class=service_class,
-            floor=endpoint.floor if native else 0,
-            priority=native and service_class is ServiceClass.INTERACTIVE,
-        )
-        made.append(member)
-        room.add(member)
-        queue.members.append(member)
-        if native:
-            state.native = member
-        else:
-            state.visitor = member
-    made[0].sibling, made[1].sibling = made[1], made[0]
-
-
-def _protect(
-    states: Iterable[EndpointState], settings: ProtectionSettings, observer: Observer
-) -> None:
-    """Put a guard before every GPU on which chat runs, whether or not it has a budget."""
-    guards = {
-        state.endpoint.gpu_group: Guard(state.endpoint.gpu_group, settings, observer)
-        for state in states
-        if state.native.interactive
-    }
-    for state in states:
-        room, guard = state.native.room, guards.get(state.endpoint.gpu_group)
-        if guard is not None:
-            room.guard = guard
-            guard.watch(room, 0 if state.native.interactive else state.native.floor)
+def _stands_in(endpoint: Endpoint) -> bool:
+    """The model that it stands in for must be there before it."""
+    return endpoint.fallback_of is not None

@@ -39,16 +39,29 @@ class Dispatch:
     # Rooms where something may have become startable.
     _dirty: dict[Room, None] = field(default_factory=dict, init=False)
 
+    @property
+    def noted(self) -> bool:
+        """Whether there is something to settle."""
+        return bool(self._dirty)
+
     def look(self, state: EndpointState, now: float) -> None:
         """See what time, a law, the breaker or the engine changed at `state`."""
         if state.look(now):
             for member in state.members:
                 member.room.refresh(member)
+            self.review(state)
             self.line_up(state)
         if state.steady:
             self.changing.pop(state, None)
         else:
             self.changing[state] = None
+
+    def review(self, state: EndpointState) -> None:
+        """Note that what `state` serves may have changed, and so who else serves it."""
+        for member in state.members:
+            queue = member.queue
+            if queue.review(member) and queue.head is not None:
+                self.attend(queue)
 
     def free(self, now: float) -> None:
         """See which guards let best-effort work go on."""
@@ -70,13 +83,13 @@ class Dispatch:
         self._dirty[state.native.room] = None
 
     def attend(self, queue: Queue) -> None:
-        """Note, wherever it may matter, that `queue` has another head, or none."""
+        """Note, wherever it may matter, that `queue` has other tickets to start next, or none."""
         members = queue.members
         for member in members:
             member.room.refresh(member)
-            member.room.enlist(member)
-            # What the head held back at its own endpoint's limit may go now.
-            member.room.enlist(member.sibling)
+            # What was held back for these at the endpoint's limit may go now: all line up.
+            for each in member.state.members:
+                each.room.enlist(each)
         if len(members) > 1:
             members = sorted(members, key=_load, reverse=True)
         for member in members:  # the last in is settled first: where most is free
@@ -85,21 +98,22 @@ class Dispatch:
 
     def leave(self, queue: Queue, ticket: Ticket) -> None:
         """Take `ticket` out of its queue."""
-        was_head = ticket is queue.head
-        queue.leave(ticket)
-        if was_head:  # whoever was behind it may fit where it did not
+        if queue.leave(ticket):  # whoever was behind it may fit where it did not
             self.attend(queue)
 
     def flush(self, state: EndpointState, now: float, out: list[Verdict]) -> None:
         """Refuse whoever waits for an endpoint, if neither it nor another one will serve them."""
         for member in state.members:
-            queue = member.queue
-            gone = out_of_service(queue, now) if queue else None
-            if gone is not None:
-                for ticket in tuple(queue):
-                    queue.leave(ticket)
-                    out.append(Refusal(ticket, *gone))
-                self.attend(queue)
+            self.flush_queue(member.queue, now, out)
+
+    def flush_queue(self, queue: Queue, now: float, out: list[Verdict]) -> None:
+        """Refuse whoever waits in a queue that nobody will serve."""
+        gone = out_of_service(queue, now) if queue else None
+        if gone is not None:
+            for ticket in tuple(queue):
+                queue.leave(ticket)
+                out.append(Refusal(ticket, *gone))
+            self.attend(queue)
 
     def settle(self, now: float, out: list[Verdict]) -> list[Verdict]:
         """Start whatever may start where something changed, and return `out` with it."""
@@ -127,15 +141,22 @@ class Dispatch:
 
     def _grant(self, member: Member, ticket: Ticket, weight: int, now: float) -> Grant:
         queue = member.queue
+        was_picky = queue.picky
         queue.leave(ticket)
         grant = member.start(ticket, weight, now)
         head = queue.head
-        if head is None or head.weight != ticket.weight or head.size_tokens != ticket.size_tokens:
+        if (
+            head is None
+            or was_picky
+            or head.weight != ticket.weight
+            or head.size_tokens != ticket.size_tokens
+        ):
             self.attend(queue)
         if grant.pass_.probe:
             self.look(member.state, now)
         return grant
 
 
-def _load(member: Member) -> float:
-    return member.state.inflight / member.state.limit
+def _load(member: Member) -> tuple[bool, float]:
+    """Stand-ins come last."""
+    return member.stands_in, member.state.inflight / member.state.limit

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from forebay.core.breaker import BreakerState
-from forebay.core.model import EngineState, Outcome
+from forebay.core.model import EngineState, Outcome, ServiceClass
 
 if TYPE_CHECKING:
     from forebay.core.breaker import Breaker, Change
@@ -41,14 +41,17 @@ class EndpointState:
         breaker: keeps requests away while it is broken.
         ceiling: slots that it never exceeds.
         observer: hears of the limit and the breaker.
-        native: its member of its own class.
-        visitor: its member of the other class.
+        native: its member that owns its floor.
+        members: all of them: one for each queue that it serves.
         inflight: slots taken.
         limit: what the law says, less while it ramps after an outage.
-        usable: whether requests may start there now. Like `limit`, it may change with time alone:
-            `look` brings both up to date.
+        alive: it is worth waiting for. This and the next three may change with time alone: `look`
+            brings them up to date.
+        usable: whether requests may start there now: it is alive, and did not ask to be left alone.
+        in_service: nothing keeps requests away: its breaker is closed, and it does not ramp.
         calm: a look would change nothing, nor will one until something else happens: it is usable,
             its breaker closed, its limit where the law put it.
+        draining: it finishes what it has, and gets nothing more.
         signal: what its engine last said of itself.
         held_until: it asked to be left alone until then.
         service_s: running mean of how long a request holds its slot; 0 while not known.
@@ -62,9 +65,12 @@ class EndpointState:
     ceiling: int
     observer: Observer
     native: Member = field(init=False)
-    visitor: Member = field(init=False)
+    members: tuple[Member, ...] = field(default=(), init=False)
     inflight: int = field(default=0, init=False)
     limit: int = field(init=False)
+    alive: bool = field(default=True, init=False)
+    in_service: bool = field(default=True, init=False)
+    draining: bool = field(default=False, init=False)
     usable: bool = field(default=True, init=False)
     calm: bool = field(default=True, init=False)
     signal: Signal | None = field(default=None, init=False)
@@ -82,14 +88,22 @@ class EndpointState:
         return f"<EndpointState {self.endpoint.id}: {self.inflight} of {self.limit}>"
 
     @property
-    def members(self) -> tuple[Member, Member]:
-        """Its two members: of its own class, and of the other one."""
-        return (self.native, self.visitor)
+    def live(self) -> int:
+        """How many grants are out; `inflight` counts their slots."""
+        return sum(member.live for member in self.members)
+
+    @property
+    def inflight_by_class(self) -> dict[ServiceClass, int]:
+        """The slots taken, by how the room treats who took them."""
+        slots = dict.fromkeys(ServiceClass, 0)
+        for member in self.members:
+            slots[member.service_class] += member.inflight
+        return slots
 
     @property
     def waiting(self) -> bool:
         """Whether any request waits that could run here."""
-        return self.native.waiting or self.visitor.waiting
+        return any(member.waiting for member in self.members)
 
     @property
     def engine_serves(self) -> bool:
@@ -101,23 +115,24 @@ class EndpointState:
         return not (self.engine_serves and (self._closed or self.breaker.admits(now)))
 
     def look(self, now: float) -> bool:
-        """Bring `usable` and `limit` up to `now`, and return whether either changed."""
-        usable = now >= self.held_until and not self.broken(now)
+        """Bring up to date what time may change, and return whether anything did."""
+        alive = not self.draining and not self.broken(now)
+        usable = alive and now >= self.held_until
         limit = self.law.decision.limit
         if self._ramping:
-            allowed = self.breaker.cap(self.native.floor, self.ceiling, now)
+            allowed = self.breaker.cap(self.endpoint.floor, self.ceiling, now)
             self._ramping = allowed < self.ceiling
             limit = min(limit, allowed)
-        self.calm = usable and self._closed and not self._ramping
-        if usable is self.usable and limit == self.limit:
-            return False
-        self.usable, self.limit = usable, limit
-        return True
+        in_service = alive and self._closed and not self._ramping
+        self.calm = usable and in_service
+        before = (self.alive, self.in_service, self.usable, self.limit)
+        self.alive, self.in_service, self.usable, self.limit = alive, in_service, usable, limit
+        return before != (alive, in_service, usable, limit)
 
     @property
     def steady(self) -> bool:
-        """Whether only an event, not time alone, can change `usable` and `limit`."""
-        return self.usable and not self._ramping
+        """Whether only an event, not time alone, can change how it is."""
+        return self.draining or (self.usable and not self._ramping)
 
     def changes_at(self, now: float) -> float:
         """Return when it is worth a look although nothing happens; infinity if never."""
@@ -132,7 +147,7 @@ class EndpointState:
 
     def read(self, timing: Timing, grant: Grant, now: float) -> None:
         """Fold in a reading of a request."""
-        guard = self.native.room.guard
+        guard = grant.guard
         if guard is not None:
             guard.read(grant.member, timing, grant.at, now)
         decision = self.law.on_timing(timing, started_at=grant.at, inflight=self.inflight, now=now)
@@ -144,8 +159,8 @@ class EndpointState:
         if grant.answered:
             return
         grant.answered = True
-        if self.native.room.guard is not None:
-            self.native.room.guard.answered(grant, now)
+        if grant.guard is not None:
+            grant.guard.answered(grant, now)
         self.answer_s = _mean(self.answer_s, now - grant.at)
         change = self.breaker.answered(grant.pass_, now)
         if change is not None:
@@ -191,6 +206,7 @@ class EndpointState:
 
     def resize(self, floor: int, ceiling: int, now: float) -> None:
         """Move the bounds of its limit."""
+        self.endpoint = replace(self.endpoint, floor=floor, ceiling=ceiling)
         self.ceiling = ceiling
         decision = self.law.resize(floor=floor, ceiling=ceiling)
         if decision is not None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from forebay.core.breaker import Pass
     from forebay.core.member import Member
     from forebay.core.model import Endpoint, Ticket
+    from forebay.core.protection import Guard
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -23,6 +24,7 @@ class Grant:
         weight: the slots that it holds.
         at: when it was given.
         pass_: the breaker's leave; `pass_.probe` tells a half-open probe.
+        guard: what protects chat on its GPU, if anything did when it started; it counts this one.
         held: it has not been released yet.
         answered: its request has got the first of its answer.
     """
@@ -32,6 +34,7 @@ class Grant:
     weight: int
     at: float
     pass_: Pass
+    guard: Guard | None = None
     held: bool = True
     answered: bool = False
 

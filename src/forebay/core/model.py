@@ -59,7 +59,8 @@ class Endpoint:
         ceiling: slots that it never exceeds, ≥ floor.
         slot_weight: slots that one request takes, at least, ≥ 1.
         tokens_per_slot: tokens of a request that take one slot, ≥ 1; None: size does not count.
-        fallback_of: id of the model that this endpoint stands in for, else None.
+        fallback_of: id of the model that it is there to stand in for; None: it serves its own.
+        also_for: ids of further models that it stands in for.
     """
 
     id: str
@@ -73,6 +74,13 @@ class Endpoint:
     slot_weight: int = 1
     tokens_per_slot: int | None = None
     fallback_of: str | None = None
+    also_for: tuple[str, ...] = ()
+
+    @property
+    def serves(self) -> tuple[tuple[str, bool], ...]:
+        """The models whose requests it takes, and whether it only stands in for them."""
+        main = (self.fallback_of or self.model, self.fallback_of is not None)
+        return (main, *((model, True) for model in self.also_for))
 
     def slots_for(self, ticket: Ticket) -> int:
         """The slots that a request takes here, if there are as many."""

@@ -34,6 +34,8 @@ def queue_full(queue: Queue, ticket: Ticket) -> Refusal:
 
 def out_of_service(queue: Queue, now: float) -> tuple[Reason, float | None] | None:
     """Return why nothing of `queue` can be served for a while, and when to try again, if so."""
+    if not queue.members:  # the last one is draining
+        return Reason.UNAVAILABLE, 1.0
     broken = []
     for member in queue.members:
         most = member.room.most(member)
@@ -53,6 +55,7 @@ def out_of_service(queue: Queue, now: float) -> tuple[Reason, float | None] | No
 
 def _wait_s(queue: Queue) -> float:
     """Return roughly how long a full queue takes to serve what waits in it now, seconds."""
-    rate = sum(m.state.limit / m.state.service_s for m in queue.members if m.state.service_s)
+    serving = (m.state for m in queue.members if m.waiting and m.state.service_s)
+    rate = sum(state.limit / state.service_s for state in serving)
     wait_s = ceil(len(queue) / rate) if rate else 1
     return min(max(wait_s, 1), _LONGEST_RETRY_AFTER_S)

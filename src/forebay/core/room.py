@@ -16,7 +16,7 @@ kept as they change, so that a decision costs the same however many wait.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from heapq import heappush
+from heapq import heapify, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -45,14 +45,14 @@ class Room:
     members: list[Member] = field(default_factory=list)
     guard: Guard | None = None
     held: bool = False  # by the guard: no best-effort member may start; set before who is next
-    live: int = 0  # grants that are out; `inflight` counts their slots
     inflight: int = 0
-    waiting: int = 0  # members that have something waiting; kept by their queues
+    waiting: int = 0  # members that have something waiting
     # Members that have something waiting. A key may be out of date, but only too low.
     interactive: Line = field(default_factory=list)
     best_effort: Line = field(default_factory=list)
     # Members that wait below their floor.
     hungry: dict[Member, None] = field(default_factory=dict)
+    _added: int = 0
     _priority_floors: int = 0
     _gaps: int = 0
     _priority_gaps: int = 0
@@ -71,11 +71,25 @@ class Room:
         return any(m.waiting and not m.interactive and m.state.usable for m in self.members)
 
     def add(self, member: Member) -> None:
-        """Let `member` in. Once all are, `set_budget` checks that their floors fit."""
+        """Let `member` in, with whatever it has in flight. All floors must fit the budget."""
+        self._added += 1
+        member.room, member.index = self, self._added
+        member.gap, member.waiting, member.lined_up = 0, False, False
+        member.virtual_time = self._virtual_time
         self.members.append(member)
+        self.inflight += member.inflight
         if member.priority:
             self._priority_floors += member.floor
         self.refresh(member)
+
+    def remove(self, member: Member) -> None:
+        """Let `member` go. Its queue must have let it go before, and nothing of it may run."""
+        self.set_floor(member, 0)
+        self.members.remove(member)
+        if member.lined_up:
+            line = self.interactive if member.interactive else self.best_effort
+            line[:] = [place for place in line if place[2] is not member]
+            heapify(line)
 
     def fits(self, member: Member, weight: int, *, on_turn: bool = False) -> bool:
         """R2 and R3: whether `weight` more slots for `member` leave the others their due."""
@@ -95,30 +109,12 @@ class Room:
             return None
         return self.budget - self._priority_floors + (member.floor if member.priority else 0)
 
-    def set_budget(self, budget: int) -> None:
-        """Move the budget.
-
-        Raises:
-            ValueError: the floors add up to more.
-        """
-        self._check(budget, sum(m.floor for m in self.members))
-        self.budget = budget
-
     def set_floor(self, member: Member, floor: int) -> None:
-        """Move a member's floor.
-
-        Raises:
-            ValueError: the floors would add up to more than the budget.
-        """
-        self._check(self.budget, sum(m.floor for m in self.members if m is not member) + floor)
+        """Move a member's floor. All of them together must fit the budget."""
         if member.priority:
             self._priority_floors += floor - member.floor
         member.floor = floor
         self.refresh(member)
-
-    def _check(self, budget: int | None, floors: int) -> None:
-        if budget is not None and floors > budget:
-            raise ValueError(f"group {self.name!r}: floors total {floors}, budget is {budget}")
 
     @property
     def turn(self) -> Member | None:
@@ -142,7 +138,7 @@ class Room:
         on_turn = self._starving and self.turn is member
         member.inflight += weight
         self.inflight += weight
-        self.live += 1
+        member.live += 1
         self._grants += 1
         if on_turn:
             self._turned_at = self._grants
@@ -158,18 +154,22 @@ class Room:
         """Account for an end."""
         member.inflight -= weight
         self.inflight -= weight
-        self.live -= 1
+        member.live -= 1
         self.refresh(member)
 
     def refresh(self, member: Member) -> None:
         """Bring the accounts up to date after `member`'s in-flight, queue or endpoint changed."""
         inflight = member.inflight
         if inflight >= member.floor and not (  # nothing waits, nothing lacks: mostly
-            member.gap or member.queue.head or self.hungry or self._starving
+            member.waiting or member.gap or member.queue.head or self.hungry or self._starving
         ):
             return
+        waiting = member.head is not None
+        if waiting is not member.waiting:
+            member.waiting = waiting
+            self.waiting += 1 if waiting else -1
         usable = member.state.usable
-        waits = usable and member.queue.head is not None
+        waits = usable and waiting
         lacks = member.floor - inflight if inflight < member.floor else 0
         gap = lacks if member.priority or waits or (usable and inflight) else 0
         if gap != member.gap:
@@ -188,7 +188,7 @@ class Room:
 
     def enlist(self, member: Member) -> None:
         """Let `member` stand in line, if it has something waiting and does not yet."""
-        if member.lined_up or member.queue.head is None:
+        if member.lined_up or member.head is None:
             return
         member.lined_up = True
         if member.interactive:
@@ -209,5 +209,5 @@ class Room:
         """
         if not member.interactive:
             return member.virtual_time
-        head = member.queue.head
+        head = member.head
         return head.asked_at if head else inf

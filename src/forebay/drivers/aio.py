@@ -135,6 +135,29 @@ class AsyncLimiter:
         """Pass on what an engine says of itself; None means that it could not be read."""
         self._carry_out(self.admission.signal(endpoint_id, signal, self._loop.time()))
 
+    # -- what changes while it runs: see the methods of `Admission` of the same names --------------
+
+    def add(self, endpoint: Endpoint) -> None:
+        """Put an endpoint in, or let one that drains serve again."""
+        self._carry_out(self.admission.add(endpoint, self._loop.time()))
+
+    def drain(self, endpoint_id: str) -> None:
+        """Let an endpoint finish what it has, and give it nothing more."""
+        self._carry_out(self.admission.drain(endpoint_id, self._loop.time()))
+
+    def remove(self, endpoint_id: str) -> None:
+        """Take an endpoint out, of which nothing runs any more."""
+        self._carry_out(self.admission.remove(endpoint_id, self._loop.time()))
+
+    def set_budget(self, group: str, budget: int | None) -> None:
+        """Move the budget of a GPU group; None takes it away."""
+        self._carry_out(self.admission.set_budget(group, budget, self._loop.time()))
+
+    def set_bounds(self, endpoint_id: str, floor: int, ceiling: int) -> None:
+        """Move an endpoint's floor and ceiling."""
+        now = self._loop.time()
+        self._carry_out(self.admission.set_bounds(endpoint_id, floor, ceiling, now))
+
     def close(self) -> None:
         """Refuse whoever waits or comes. What runs goes on."""
         self._closed = True

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from forebay.errors import Rejected
 from forebay.gateway.models import Models
 from forebay.gateway.refusal import Refused, internal_error
 
@@ -30,6 +31,7 @@ def admin_app(deployment: Deployment, keys: Keys) -> Starlette:
             Route("/readyz", pages.readyz),
             Route("/metrics", pages.metrics),
             Route("/forebay/status", pages.status),
+            Route("/forebay/embedding-endpoint-status", pages.embedding_endpoint_status),
             Route("/v1/models", pages.models),
             Route("/v1/models/{model:path}", pages.model),
         ],
@@ -76,6 +78,15 @@ class Admin:
         """Groups, endpoints, models and configuration, at one instant."""
         self._keys.admin(request.headers.raw)
         return JSONResponse(self._deployment.status())
+
+    async def embedding_endpoint_status(self, request: Request) -> Response:
+        """Which endpoint embeds now, and how often that changed."""
+        self._keys.admin(request.headers.raw)
+        try:
+            status = self._deployment.embedding_endpoint_status(request.query_params.get("model"))
+        except Rejected as rejected:
+            raise Refused.of(rejected) from rejected
+        return JSONResponse(status)
 
     async def models(self, request: Request) -> Response:
         """Every model once, as OpenAI lists them."""

@@ -47,9 +47,14 @@ class Call:
         asked_at: when it had arrived, on `clock`.
         deadline: when it must have been answered, on `clock`.
         context: what all requests have in common.
+
+    Attributes:
+        affinity: see `Ticket.affinity`.
+        keepalive: keeps a stream alive that has nothing to say yet.
     """
 
     __slots__ = (
+        "affinity",
         "asked_at",
         "body",
         "clock",
@@ -84,6 +89,7 @@ class Call:
         self.asked_at = asked_at
         self.deadline = deadline
         self.context = context
+        self.affinity: str | None = None
         self.keepalive: KeepAlive | None = None
         self.loop = context.loop
         self.clock = context.loop.time

@@ -14,10 +14,13 @@ from forebay.adapters.engines.http import scrape_session
 from forebay.adapters.telemetry.log import LogObserver
 from forebay.adapters.telemetry.metrics import Metrics
 from forebay.adapters.upstream import Upstream, UpstreamSettings
-from forebay.config.build import admission_of, serving
+from forebay.config.build import admission_of, retry_budgets
+from forebay.config.embedding_status import embedding_endpoint_status
 from forebay.config.scrapers import fetch_of, scraper_of
 from forebay.config.status import status
-from forebay.core.admission import Observer
+from forebay.core.failovers import Failovers
+from forebay.core.observer import Observers
+from forebay.core.retries import Retries
 from forebay.drivers.aio import AsyncLimiter
 from forebay.gateway.target import Target
 
@@ -25,9 +28,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from forebay.config.plan import Plan, PlannedEndpoint
-    from forebay.core.breaker import Change
-    from forebay.core.model import Decision, Endpoint, ServiceClass
-    from forebay.core.protection import Guard
+    from forebay.core.model import ServiceClass
 
 _log = logging.getLogger(__name__)
 
@@ -49,26 +50,26 @@ class Deployment:
         self.settings = plan.config.forebay
         loop = asyncio.get_running_loop()
         self.metrics = Metrics(loop.time)
-        self.limiter = AsyncLimiter(
-            admission_of(plan, random.Random(), _Both(self.metrics, LogObserver())),  # noqa: S311
-            loop,
-        )
-        self.metrics.watch(self.limiter.admission)
+        log = LogObserver()
+        self.failovers = Failovers(Observers(self.metrics, log))
+        observer = Observers(self.metrics, log, self.failovers)
+        admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
+        self.limiter = AsyncLimiter(admission, loop)
+        self.metrics.watch(admission)
+        self.failovers.watch(admission)
+        self.retries = Retries(admission, retry_budgets(plan))
         self.targets: dict[str, Target] = {}
         self._stack = AsyncExitStack()
         self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._classes = {
-            planned.endpoint.model: planned.endpoint.service_class for planned in serving(plan)
-        }
+        regular = [p.endpoint for p in plan.endpoints if p.endpoint.fallback_of is None]
+        self._classes = {endpoint.model: endpoint.service_class for endpoint in regular}
         self._weighed = frozenset(
-            planned.endpoint.model
-            for planned in serving(plan)
-            if planned.endpoint.tokens_per_slot is not None
+            endpoint.model for endpoint in regular if endpoint.tokens_per_slot is not None
         )
 
     async def __aenter__(self) -> Self:
         session = await self._stack.enter_async_context(scrape_session())
-        for planned in serving(self.plan):
+        for planned in self.plan.endpoints:
             self.targets[planned.endpoint.id] = self._target(planned, session)
         self._warn_of_few_files()
         return self
@@ -98,6 +99,17 @@ class Deployment:
             },
         }
 
+    def embedding_endpoint_status(self, key: str | None = None) -> dict[str, Any]:
+        """Which endpoint embeds now: see `forebay.config.embedding_status`.
+
+        Raises:
+            Rejected: there is no such embedding model.
+        """
+        limiter = self.limiter
+        return embedding_endpoint_status(
+            self.plan, limiter.admission, self.failovers, limiter.now(), key
+        )
+
     def _target(self, planned: PlannedEndpoint, session: aiohttp.ClientSession) -> Target:
         upstream = Upstream(
             planned.endpoint.base_url,
@@ -114,7 +126,7 @@ class Deployment:
 
     def _warn_of_few_files(self) -> None:
         """Each request needs a descriptor towards its client, and one towards its endpoint."""
-        needed = 2 * sum(p.endpoint.ceiling for p in serving(self.plan)) + _OTHER_FILES
+        needed = 2 * sum(p.endpoint.ceiling for p in self.plan.endpoints) + _OTHER_FILES
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft < needed and soft < hard:
             soft = min(needed, hard)
@@ -125,22 +137,3 @@ class Deployment:
                 soft,
                 needed,
             )
-
-
-class _Both(Observer):
-    """Tells several observers."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-
-    def limit_changed(self, endpoint: Endpoint, decision: Decision, now: float) -> None:
-        for observer in self._observers:
-            observer.limit_changed(endpoint, decision, now)
-
-    def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
-        for observer in self._observers:
-            observer.breaker_changed(endpoint, change, now)
-
-    def share_changed(self, guard: Guard, now: float) -> None:
-        for observer in self._observers:
-            observer.share_changed(guard, now)

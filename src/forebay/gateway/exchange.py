@@ -1,9 +1,10 @@
 """One admitted request: to its endpoint and back, and what that tells of the endpoint.
 
 Theory of operation. Until something worth sending has come, nothing is committed: an endpoint that
-fails before its first event gives its client a status, not a broken stream. After that bytes are
-relayed as they arrive. However it ends, `run` returns an `Ending` or raises; it never does both,
-and the response upstream is given up in every case.
+fails before its first event gives its client a status, not a broken stream, or nothing at all if
+another endpoint is asked. After that bytes are relayed as they arrive. However it ends, `run`
+returns an `Ending` or raises; it never does both, and the response upstream is given up in every
+case.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING
 from forebay.adapters.engines.retry_after import retry_after_s
 from forebay.adapters.engines.status import stream_error
 from forebay.core.model import Ending, Outcome, Timing, TimingKind
+from forebay.core.retries import may_go_elsewhere
 from forebay.errors import PoolExhausted, UpstreamError, UpstreamTimeout
 from forebay.gateway import failure, headers, tap
 from forebay.gateway.failure import Failed
+from forebay.gateway.rename import renamed
 from forebay.gateway.silence import Silence
 from forebay.gateway.tap import BodyTap, StreamTap
 
@@ -49,9 +52,12 @@ class Exchange:
         call: the request, its client and its deadline.
         target: the endpoint.
         lease: the slot that the request holds.
+
+    Attributes:
+        begun: the answer that the client is to get has come, and some of it may have been sent.
     """
 
-    __slots__ = ("_begun", "_first_byte_by", "_received", "call", "lease", "sent_at", "target")
+    __slots__ = ("_first_byte_by", "_received", "begun", "call", "lease", "sent_at", "target")
 
     _received: headers.Received
 
@@ -60,7 +66,7 @@ class Exchange:
         self.target = target
         self.lease = lease
         self.sent_at = self._first_byte_by = 0.0
-        self._begun = False  # the answer that the client is to get
+        self.begun = False
 
     async def run(self) -> Ending:
         """Do it, and answer the client.
@@ -70,6 +76,10 @@ class Exchange:
         """
         call, target = self.call, self.target
         request = call.request
+        body, query = call.body, request.query
+        model = target.endpoint.model
+        if model != call.look.model:  # a stand-in that calls it differently
+            body, query = renamed(request, body, model)
         sent = headers.to_endpoint(
             request, request_id=call.request_id, authorization=target.authorization
         )
@@ -80,14 +90,14 @@ class Exchange:
             self._first_byte_by = min(now + most_s, call.deadline)
             response = await target.upstream.send(
                 request.method,
-                target.target_of(request.path, request.query),
+                target.target_of(request.path, query),
                 sent,
-                call.body,
+                body,
                 head_timeout_s=max(0.0, self._first_byte_by - now),
             )
             return await self._relay(response)
         except UpstreamError as error:
-            raise failure.no_answer(target, call, error, begun=self._begun) from error
+            raise failure.no_answer(target, call, error, begun=self.begun) from error
         except PoolExhausted as error:
             call.metrics.rejected(None, "gateway_saturated")
             raise failure.saturated(target, error) from error
@@ -146,7 +156,7 @@ class Exchange:
         outcome = stream_error(beginning)
         if outcome is not None:
             raise failure.error_in_success(self.target, beginning, outcome)
-        self._begun = True
+        self.begun = True
         stream.first(beginning)
         seconds = stream.first_at - self.sent_at
         self.lease.timing(Timing(_FIRST_TOKEN, seconds, max(1.0, len(self.call.body) / 4)))
@@ -165,7 +175,7 @@ class Exchange:
             raise failure.error_in_success(self.target, first, outcome)
         if call.responder.started:  # by a keep-alive comment: a stream was asked for
             raise failure.not_streamed(self.target, call.request.path)
-        self._begun = True
+        self.begun = True
         if call.keepalive is not None:
             await call.stop_keepalive()
         call.responder.start(response.status, self._headers_to_client())
@@ -187,10 +197,14 @@ class Exchange:
         is_error = response.status // 100 in {4, 5}
         if is_html or not is_error or call.responder.started:
             raise failure.refused_upstream(self.target, response.status, bytes(body), ending)
-        await call.stop_keepalive()
         sent = self._headers_to_client()
         if outcome in _TRY_AGAIN and ending.retry_after_s is None:
             sent = [*headers.without(sent, b"retry-after"), (b"retry-after", b"1")]
+        if may_go_elsewhere(outcome) and len(body) <= _ERROR_BYTES:
+            words = bytes(body)
+            raise failure.refused_in_its_words(self.target, response.status, sent, words, ending)
+        self.begun = True
+        await call.stop_keepalive()
         call.responder.start(response.status, sent)
         await self._pass_on_all(response, bytes(body))
         return ending
@@ -244,6 +258,9 @@ class Exchange:
             self.target.header,
             (b"x-forebay-queued-ms", b"%d" % (queued_s * 1000) if queued_s else b"0"),
         ]
+        avoided = self.lease.grant.ticket.avoid
+        if avoided:
+            own.append((b"x-forebay-attempts", b"%d" % (len(avoided) + 1)))
         return self._received.to_client(own, call.request_id, id_was_sent=call.id_was_sent)
 
     def _first_byte_s(self) -> float:

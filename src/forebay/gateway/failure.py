@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from forebay.adapters.engines.status import classify_error, hint
@@ -12,6 +13,7 @@ from forebay.gateway.refusal import Refused
 if TYPE_CHECKING:
     from forebay.errors import PoolExhausted, UpstreamError
     from forebay.gateway.call import Call
+    from forebay.gateway.message import Headers, Responder
     from forebay.gateway.target import Target
 
 _BAD_REQUEST = 400
@@ -21,6 +23,8 @@ _STATUS_OF_STREAMED_ERROR = {
     Outcome.CONGESTION: _UNAVAILABLE,
     Outcome.LOADING: _UNAVAILABLE,
 }
+_NO_FAULT = frozenset({Outcome.CONGESTION, Outcome.LOADING})
+_CODE = "upstream_error"
 _EXCERPT_BYTES = 500
 # A time-out of the request's own deadline may fire this much before it: timers are rounded.
 _TOLERANCE_S = 0.005
@@ -39,6 +43,35 @@ class Failed(Exception):  # noqa: N818 - it carries an answer
         self.refused = refused
         self.ending = ending
 
+    @property
+    def level(self) -> int:
+        """How loudly to log it: that an endpoint is busy, or still starts, is no fault."""
+        return logging.INFO if self.ending.outcome in _NO_FAULT else logging.WARNING
+
+
+class OwnWords(Refused):
+    """An endpoint's refusal that goes to the client as it came, if nothing else has gone before.
+
+    Args:
+        status: of the endpoint's answer.
+        headers: as they go to the client.
+        body: all of it.
+        message: the same in short, for logs and streams that have begun.
+    """
+
+    def __init__(self, status: int, headers: Headers, body: bytes, message: str) -> None:
+        super().__init__(status, message, code=_CODE)
+        self.words = body
+        self._headers = headers
+
+    async def answer(self, responder: Responder, own: Headers) -> None:
+        """Send it."""
+        if responder.started:
+            await super().answer(responder, own)
+            return
+        responder.start(self.status, self._headers)
+        await responder.end(self.words)
+
 
 def broken(target: Target, what: str) -> Failed:
     """The endpoint answered, but not as an endpoint does; `what` completes a sentence."""
@@ -48,8 +81,14 @@ def broken(target: Target, what: str) -> Failed:
 def refused_upstream(target: Target, status: int, body: bytes, ending: Ending) -> Failed:
     """A refusal of the endpoint that cannot go to the client as it is."""
     ours = status if status // 100 in {4, 5} else _BAD_GATEWAY
-    message = f"{target.name} answered {status}: {_excerpt(body)}"
-    return Failed(_refused(ours, message, ending.retry_after_s), ending)
+    return Failed(_refused(ours, _said(target, status, body), ending.retry_after_s), ending)
+
+
+def refused_in_its_words(
+    target: Target, status: int, headers: Headers, body: bytes, ending: Ending
+) -> Failed:
+    """A refusal of the endpoint that can go to the client as it is, with these headers."""
+    return Failed(OwnWords(status, headers, body, _said(target, status, body)), ending)
 
 
 def error_in_success(target: Target, body: bytes, outcome: Outcome) -> Failed:
@@ -104,7 +143,11 @@ def no_answer(target: Target, call: Call, error: UpstreamError, *, begun: bool) 
 
 
 def _refused(status: int, message: str, retry_after_s: float | None = None) -> Refused:
-    return Refused(status, message, code="upstream_error", retry_after_s=retry_after_s)
+    return Refused(status, message, code=_CODE, retry_after_s=retry_after_s)
+
+
+def _said(target: Target, status: int, body: bytes) -> str:
+    return f"{target.name} answered {status}: {_excerpt(body)}"
 
 
 def _excerpt(body: bytes) -> str:

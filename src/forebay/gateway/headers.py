@@ -35,7 +35,11 @@ _NOT_SENT_ON = _HOP_BY_HOP | {
 }
 _OWN_PREFIX = b"x-forebay-"
 # The gateway's word on these counts; its own `x-request-id` depends.
-_NOT_SENT_BACK = _HOP_BY_HOP | {b"x-forebay-endpoint", b"x-forebay-queued-ms"}
+_NOT_SENT_BACK = _HOP_BY_HOP | {
+    b"x-forebay-attempts",
+    b"x-forebay-endpoint",
+    b"x-forebay-queued-ms",
+}
 
 
 def to_endpoint(request: Request, *, request_id: bytes, authorization: bytes | None) -> Headers:

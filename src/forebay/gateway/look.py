@@ -15,6 +15,8 @@ import msgspec
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forebay.gateway.message import Request
 
 _BOUNDARY = re.compile(rb'boundary=(?:"([^"]+)"|([^\s";,]+))', re.IGNORECASE)
@@ -61,10 +63,14 @@ def look_at(request: Request, body: bytes) -> Look:
     """
     if not body:
         return Look(model=_from_query(request.query))
-    kind = request.fields.get(b"content-type", b"")
-    if kind[:10].lower() == b"multipart/":
-        return _look_at_form(body, kind)
+    if is_form(request):
+        return _look_at_form(body, request.fields[b"content-type"])
     return _look_at_json(body)
+
+
+def is_form(request: Request) -> bool:
+    """Whether a request's body is a multipart form."""
+    return request.fields.get(b"content-type", b"")[:10].lower() == b"multipart/"
 
 
 def decoded(request: Request, limit: int) -> bytes:
@@ -119,7 +125,12 @@ def _look_at_json(body: bytes) -> Look:
         ) from None
 
 
-def _look_at_form(body: bytes, content_type: bytes) -> Look:
+def form_models(body: bytes, content_type: bytes) -> Iterator[tuple[int, int]]:
+    """Where the first parts of a multipart form name a model: each name's start and stop.
+
+    Raises:
+        Refused: the form has no boundary.
+    """
     boundary = _BOUNDARY.search(content_type)
     if boundary is None:
         raise Refused(400, "the multipart body has no boundary", code="invalid_form")
@@ -127,13 +138,20 @@ def _look_at_form(body: bytes, content_type: bytes) -> Look:
     at = body.find(mark)
     for _ in range(_MOST_PARTS):
         if at < 0:
-            return Look()
+            return
         start = at + len(mark)
         at = body.find(mark, start)
         stop = len(body) if at < 0 else at
         end = body.find(b"\r\n\r\n", start, min(stop, start + _PART_HEAD_BYTES))
         if end >= 0 and _NAMED_MODEL.search(body, start, end + 2):
-            return Look(model=body[end:stop].decode("utf-8", "replace").strip())
+            name = body[end:stop]
+            first = stop - len(name.lstrip())
+            yield first, first + len(name.strip())
+
+
+def _look_at_form(body: bytes, content_type: bytes) -> Look:
+    for start, stop in form_models(body, content_type):
+        return Look(model=body[start:stop].decode("utf-8", "replace"))
     raise Refused(
         400, f"no model in the form's first {_MOST_PARTS} parts", code="no_model", param="model"
     )

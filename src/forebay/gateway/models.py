@@ -47,9 +47,11 @@ class Models:
 
 async def _model_list(deployment: Deployment) -> dict[str, Any]:
     """Ask every server. One that does not answer costs its details, not its model."""
-    described = await asyncio.gather(*(_described(t) for t in deployment.targets.values()))
+    # A fallback is asked for its model under another name, if under any.
+    regular = [t for t in deployment.targets.values() if t.endpoint.fallback_of is None]
+    described = await asyncio.gather(*(_described(target) for target in regular))
     merged: dict[str, Any] = {}
-    for target, details in zip(deployment.targets.values(), described, strict=True):
+    for target, details in zip(regular, described, strict=True):
         merged.setdefault(target.endpoint.model, {}).update(details)
     return {
         "object": "list",

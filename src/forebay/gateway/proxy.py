@@ -1,7 +1,8 @@
 """The data plane: everything under ``/v1/``, governed by the model that it names.
 
 A request passes through here once: look at it, ask for a slot, exchange with the endpoint, settle
-the slot. Settling is tied to the way out of one `try`, so that no ending can leave it out.
+the slot. Settling is tied to the way out of one `try`, so that no ending can leave it out. While
+nothing of an answer has gone to the client, a failed exchange is followed by another one elsewhere.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 _INTERACTIVE, _BEST_EFFORT = ServiceClass.INTERACTIVE, ServiceClass.BEST_EFFORT
 _CANCELLED = Ending(Outcome.CANCELLED)
+_AFFINITY_BYTES = 256
 _SHOWN = 100  # characters of what a caller sent
 _PRIORITIES = {
     b"interactive": _INTERACTIVE,
@@ -79,8 +81,8 @@ class Proxy:
                 await self._embeddings.serve(call, inputs, service_class)
                 return
             lease = await self._admitted(call, service_class)
-            if lease is not None:
-                await self._serve(call, lease)
+            while lease is not None:
+                lease = await self._serve(call, lease)
         finally:
             call.drop_keepalive()
 
@@ -100,26 +102,40 @@ class Proxy:
             0,
             len(call.body),
             tokens_of(call.request, call.body) if deployment.weighs(model) else 0,
+            call.affinity,
         )
+        deployment.retries.note(ticket)
+        try:
+            return await self._slot(ticket)
+        except Rejected as rejected:
+            await self._refuse(call, Refused.of(rejected))
+            return None
+
+    async def _slot(self, ticket: Ticket) -> Lease:
+        """Wait for a slot, and count that.
+
+        Raises:
+            Rejected: there is none.
+        """
+        deployment = self._deployment
         try:
             lease = await deployment.limiter.slot(ticket)
         except Rejected as rejected:
             deployment.metrics.rejected(ticket, rejected.reason)
-            await self._refuse(call, Refused.of(rejected))
-            return None
+            raise
         deployment.metrics.admitted(ticket, lease.queued_s)
         return lease
 
-    async def _serve(self, call: Call, lease: Lease) -> None:
-        """Use the slot and give it back, whatever happens."""
+    async def _serve(self, call: Call, lease: Lease) -> Lease | None:
+        """Use the slot and give it back, whatever happens; return one to try again with, if any."""
         ending = _CANCELLED  # unless something else turns out
         refused: Refused | None = None
-        target = self._deployment.targets[lease.endpoint.id]
+        exchange = Exchange(call, self._deployment.targets[lease.endpoint.id], lease)
         try:
-            ending = await Exchange(call, target, lease).run()
+            ending = await exchange.run()
         except Failed as failed:
             ending, refused = failed.ending, failed.refused
-            _log.warning("%s: %s", call.request_id.decode("latin-1"), refused)
+            _log.log(failed.level, "%s: %s", call.request_id.decode("latin-1"), refused)
         except Exception:  # noqa: BLE001 - whatever it is, the slot comes back and the client hears
             # Our own fault; it must not count against the endpoint, nor leak the slot.
             _log.exception("%s: cannot be served", call.request_id.decode("latin-1"))
@@ -128,8 +144,25 @@ class Proxy:
             # Before the client is told: one that asks again at once must find the slot free.
             lease.settle(ending)
             self._deployment.metrics.ended(lease.endpoint, ending)
-        if refused is not None:
+        if refused is None:
+            return None
+        elsewhere = None if exchange.begun else await self._elsewhere(call, lease, ending)
+        if elsewhere is None:
             await self._refuse(call, refused)
+        return elsewhere
+
+    async def _elsewhere(self, call: Call, failed: Lease, ending: Ending) -> Lease | None:
+        """Wait for a slot at another endpoint, if there is any use in it."""
+        deployment = self._deployment
+        before, outcome = failed.grant.ticket, ending.outcome
+        ticket = deployment.retries.again(before, failed.endpoint.id, outcome, call.clock())
+        if ticket is None:
+            return None
+        deployment.metrics.retried(ticket, outcome)
+        try:
+            return await self._slot(ticket)
+        except Rejected:
+            return None  # why the first attempt failed is what the client should know
 
     async def _refuse(self, call: Call, refused: Refused) -> None:
         await call.stop_keepalive()
@@ -144,7 +177,9 @@ class Proxy:
         if timeout_s is None:
             timeout_s = self._settings.timeouts.request_s
         now = self._loop.time()
-        return Call(request, responder, look, body, request_id, now, now + timeout_s, self._context)
+        call = Call(request, responder, look, body, request_id, now, now + timeout_s, self._context)
+        call.affinity = _affinity(request)
+        return call
 
     def _named(self, look: Look) -> Look:
         """The look with a model that is served here.
@@ -209,6 +244,25 @@ class Proxy:
                 param="x-forebay-priority",
             )
         return asked
+
+
+def _affinity(request: Request) -> str | None:
+    """What the request has in common with others that should run where it does.
+
+    Raises:
+        Refused: it is too long to be remembered.
+    """
+    key = request.fields.get(b"x-forebay-affinity")
+    if not key:
+        return None
+    if len(key) > _AFFINITY_BYTES:
+        raise Refused(
+            400,
+            f"x-forebay-affinity has {len(key)} bytes; give at most {_AFFINITY_BYTES}",
+            code="invalid_affinity",
+            param="x-forebay-affinity",
+        )
+    return key.decode("latin-1")
 
 
 def _list(models: Iterable[str]) -> str:

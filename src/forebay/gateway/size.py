@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from forebay.gateway.look import is_form
+
 if TYPE_CHECKING:
     from forebay.gateway.message import Request
 
@@ -19,7 +21,7 @@ _MEDIA = re.compile(rb'"(?:data:[\w/.+-]{1,100};base64,|data"\s*:\s*")[^"]*')
 
 def tokens_of(request: Request, body: bytes) -> int:
     """Tokens in a request's body; 0 for a form, which holds a file."""
-    if request.fields.get(b"content-type", b"")[:10].lower() == b"multipart/":
+    if is_form(request):
         return 0
     media = sum(match.end() - match.start() for match in _MEDIA.finditer(body))
     return (len(body) - media) // TOKEN_BYTES

@@ -71,10 +71,9 @@ class VirtualLimiter:
         now = self._world.now
         self._carry_out(self.admission.set_bounds(endpoint_id, floor, ceiling, now))
 
-    def set_budget(self, group: str, budget: int) -> None:
-        """Move a GPU group's budget, live."""
-        room = self.admission.rooms[group]
-        self._carry_out(self.admission.set_budget(room, budget, self._world.now))
+    def set_budget(self, group: str, budget: int | None) -> None:
+        """Move a GPU group's budget, live; None takes it away."""
+        self._carry_out(self.admission.set_budget(group, budget, self._world.now))
 
     def _expire(self, ticket: Ticket) -> None:
         self._answer(Refusal(ticket, Reason.DEADLINE))

@@ -149,7 +149,7 @@ class Simulation:
     def _check_floors(self, members: list[Member]) -> None:
         """Count a priority member that waits below its floor for anything but its own limit."""
         for member in members:
-            state, ticket = member.state, member.queue.head
+            state, ticket = member.state, member.head
             if not member.priority or ticket is None or not state.usable:
                 continue
             weight = state.endpoint.slots_for(ticket)

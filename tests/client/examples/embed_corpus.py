@@ -6,14 +6,15 @@ from openai import AsyncOpenAI
 import forebay
 
 
-async def main(config: str, embed_url: str) -> None:
-    client = AsyncOpenAI(base_url=embed_url, api_key="-", max_retries=0)
+async def main(config: str) -> None:
+    async with AsyncOpenAI(api_key="-", max_retries=0) as client, forebay.open(config) as fb:
 
-    async def embed(text: str) -> list[float]:
-        answer = await client.embeddings.create(model="bge-m3", input=text)
-        return answer.data[0].embedding
+        async def embed(text: str) -> list[float]:
+            lease = fb.current_lease()
+            there = client.with_options(base_url=lease.endpoint.base_url)
+            answer = await there.embeddings.create(model=lease.model, input=text)
+            return answer.data[0].embedding
 
-    async with client, forebay.open(config) as fb:
         # One request, with everything at hand.
         async with fb.slot("bge-m3", timeout=30) as lease:
             text = "a question"

@@ -26,12 +26,54 @@ def test_it_goes_back_to_the_last_level_that_was_fine() -> None:
 
 def test_chat_that_is_several_times_too_slow_is_relieved_at_once() -> None:
     law = share()
-    law.judge(FAST, 1.2, 0.0, used=True)
     law.judge(SLOW, 3.0, 10.0, used=True)
-    assert law.value == pytest.approx(5 / 8)
+    assert law.value == pytest.approx(0.5)
     law = share()
     law.judge(SLOW, 30.0, 0.0, used=True)
     assert law.value == pytest.approx(0.4)
+
+
+def test_a_step_too_far_costs_no_more_than_the_step() -> None:
+    law = share()
+    law.judge(FAST, 1.0, 0.0, used=True)
+    assert law.on_trial
+    law.judge(SLOW, 50.0, 10.0, used=True)
+    assert (law.value, law.on_trial) == (4.0, False)
+
+
+def test_a_little_above_the_best_level_is_a_step_too() -> None:
+    law = share(7.0)
+    law.judge(FAST, 1.0, 0.0, used=True)
+    law.judge(SLOW, 50.0, 1.0, used=True)
+    while law.value < 8:
+        best = law.value
+        law.judge(FAST, 1.2, 2.0, used=True)
+    law.judge(SLOW, 9.0, 3.0, used=True)
+    assert law.value == best
+
+
+def test_a_level_that_chat_stood_and_stands_no_more_is_no_step_too_far() -> None:
+    law = share()
+    law.judge(FAST, 1.0, 0.0, used=True)
+    law.judge(RIGHT, 1.25, 10.0, used=True)
+    level = law.value
+    assert not law.on_trial
+    while law.judge(SLOW, 50.0, 20.0, used=True) is Move.HELD:
+        pass
+    assert law.value < level / 5
+
+
+def test_between_a_good_level_and_one_that_is_too_much_it_tries_half_way() -> None:
+    law, tried = share(6.25), []
+    law.judge(FAST, 1.0, 0.0, used=True)
+    for _ in range(6):
+        if law.value > 8:
+            law.judge(SLOW, 50.0, 1.0, used=True)
+        else:
+            law.judge(FAST, 1.0, 1.0, used=True)
+        tried.append(law.value)
+    assert 7 < tried[-1] < 8
+    assert sum(value > 8 for value in tried) <= 2
 
 
 def test_steps_are_largest_where_no_level_was_too_much_yet() -> None:
@@ -124,6 +166,20 @@ def test_cuts_stay_where_chats_own_speed_explains_only_a_part() -> None:
     law.judge(SLOW, 6.0, 0.0, used=True)
     assert not law.forget(2.0)
     assert law.value < 1
+
+
+@pytest.mark.parametrize(
+    ("moved", "forgets"), [(0.9, False), (1.2, False), (0.5, True), (2.0, True)]
+)
+def test_on_another_machine_it_forgets_what_was_too_much(*, moved: float, forgets: bool) -> None:
+    law = share(6.4)
+    law.judge(FAST, 1.0, 0.0, used=True)
+    law.judge(SLOW, 3.0, 1.0, used=True)
+    law.judge(FAST, 1.0, 2.0, used=True)
+    law.forget(moved)
+    law.value = 6.4
+    law.judge(FAST, 1.0, 3.0, used=True)
+    assert (law.value > 12) is forgets
 
 
 def test_a_faster_machine_takes_no_cut_back() -> None:

@@ -52,3 +52,11 @@ class LogObserver(Observer):
         """What chat bears moves seldom, and says something of the deployment."""
         del now
         _log.info("protection gpu_group=%s share=%.2f %s", guard.group, guard.share, guard.reason)
+
+    def stand_in_changed(self, model: str, now: float, *, serves: bool) -> None:
+        """A failover wants to be known: what is left has less room. A recovery is news."""
+        del now
+        if serves:
+            _log.warning("failover model=%s primary unreachable, its fallback serves it", model)
+        else:
+            _log.info("recovery model=%s failed back to primary", model)

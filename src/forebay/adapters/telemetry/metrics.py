@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from forebay.core.admission import Admission
     from forebay.core.breaker import Change
-    from forebay.core.model import Decision, Ending, Endpoint, Ticket
+    from forebay.core.model import Decision, Ending, Endpoint, Outcome, Ticket
 
 _OUTPUT_TOKEN = TimingKind.OUTPUT_TOKEN
 _QUEUE_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
@@ -53,6 +53,12 @@ class Metrics(Observer):
             "Requests that were not admitted, by why",
             [*of_model, "reason"],
         )
+        self._retries = Counts(
+            registry,
+            "forebay_retries",
+            "Attempts at another endpoint, by how the one before ended",
+            [*of_model, "reason"],
+        )
         self._limit_changes = Counts(
             registry,
             "forebay_limit_changes",
@@ -64,6 +70,12 @@ class Metrics(Observer):
             "forebay_breaker_changes",
             "Changes of a breaker's state",
             [*of_endpoint, "to"],
+        )
+        self._failovers = Counts(
+            registry, "forebay_failovers", "Times that a model's fallback took over", ["model"]
+        )
+        self._recoveries = Counts(
+            registry, "forebay_recoveries", "Times that a model's primary came back", ["model"]
         )
         self._queue_s = Durations(
             registry,
@@ -100,6 +112,10 @@ class Metrics(Observer):
         model, service_class = (ticket.model, ticket.service_class) if ticket else ("", "")
         self._rejections.add((model, service_class, reason))
 
+    def retried(self, ticket: Ticket, outcome: Outcome) -> None:
+        """A request that ended like this at one endpoint asks for another one."""
+        self._retries.add((ticket.model, ticket.service_class, outcome))
+
     def first_token(self, endpoint: Endpoint, seconds: float) -> None:
         """A stream's first event has come."""
         self._first_token_s.add(_labels(endpoint), seconds)
@@ -122,6 +138,11 @@ class Metrics(Observer):
         del now
         self._breaker_changes.add((*_labels(endpoint), change.after))
 
+    def stand_in_changed(self, model: str, now: float, *, serves: bool) -> None:
+        """Count a failover, or a recovery."""
+        del now
+        (self._failovers if serves else self._recoveries).add((model,))
+
 
 class _State(Collector):
     """Gauges that are read from admission at the moment of a scrape."""
@@ -142,8 +163,8 @@ class _State(Collector):
         now = self._clock()
         for each in self._admission.states.values():
             labels = _labels(each.endpoint)
-            for member in each.members:
-                inflight.add_metric([*labels, member.service_class], member.inflight)
+            for service_class, slots in each.inflight_by_class.items():
+                inflight.add_metric([*labels, service_class], slots)
             limit.add_metric(labels, each.limit)
             current = each.breaker.state(now)
             for name in _STATES:

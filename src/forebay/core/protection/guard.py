@@ -41,6 +41,7 @@ class Guard:
         rooms: where best-effort work on this GPU starts.
         chats: requests of chat in flight.
         bulk: best-effort requests in flight.
+        lifted: chat has left this GPU for good, and nothing is held back any more.
     """
 
     group: str
@@ -49,6 +50,7 @@ class Guard:
     rooms: list[Room] = field(default_factory=list, init=False)
     chats: int = field(default=0, init=False)
     bulk: int = field(default=0, init=False)
+    lifted: bool = field(default=False, init=False)
     _steering: Steering = field(init=False)
     _pace: Pace = field(default_factory=Pace, init=False)
     _rhythm: Rhythm = field(default_factory=Rhythm, init=False)
@@ -66,14 +68,20 @@ class Guard:
     def __repr__(self) -> str:
         return f"<Guard {self.group}: share {self.share:.2f}, {self.bulk} in flight>"
 
-    def watch(self, room: Room, floor: int) -> None:
-        """Guard a room too, for an endpoint there with a best-effort floor of `floor` slots."""
-        if room not in self.rooms:
-            self.rooms.append(room)
-        self._floors += floor
-        share = self._steering.share
-        share.value = float(max(1, self._floors))
-        share.least = self.settings.min_duty * share.value
+    def cover(self, rooms: list[Room], floors: int) -> None:
+        """Guard these rooms from now on.
+
+        Args:
+            rooms: all of its GPU.
+            floors: best-effort slots that their endpoints are promised.
+        """
+        self.rooms = rooms
+        share, begun = self._steering.share, float(max(1, self._floors))
+        self._floors = floors
+        slots = float(max(1, floors))
+        share.least = self.settings.min_duty * slots
+        # It begins there; what has been learned since stays.
+        share.value = slots if share.value == begun else max(share.value, share.least)
 
     @property
     def share(self) -> float:
@@ -107,6 +115,8 @@ class Guard:
 
     def holds(self, now: float) -> bool:
         """Whether no best-effort work may start now."""
+        if self.lifted:
+            return False
         if self.measuring:
             return True
         if not self._active(now):

@@ -1,9 +1,10 @@
 """The laws of protection: how many best-effort slots chat bears, real numbers.
 
 `Share` is for the time when chat is active. A level at which chat is fast enough is known to be
-good; from there it goes up in steps, and comes back when a step was too much. That level is then
-left alone for a while, and for longer each time. Where no good level is known it goes down in
-proportion to what is too much.
+good; from there it goes up in steps. A new level is on trial: if it is too much, however much, the
+share is back where it came from, and what is between the two is tried by halves. The level that
+was too much is left alone for a while, and for longer each time. Where chat becomes slow at a level
+that was good, or no good one is known, the share goes down in proportion to what is too much.
 
 `IdleShare` is for the time when chat is idle: what is in flight then slows the first requests that
 come. A few slow ones in a hundred are what a 95th percentile allows, so it is steered by counting
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf, log
+from math import inf, log, sqrt
 
 from forebay.core.protection.window import Verdict
 
@@ -26,10 +27,11 @@ _WRECKED, _DEEP_CUT = 0.2, 0.1
 # Steps up: near the target, far below it (so much of the excess that is allowed), and far below it
 # where no level has been too much yet.
 _STEP, _FAR_STEP, _FIRST_STEP, _FAR = 1.25, 1.6, 2.5, 0.5
+# Chat alone at so many times its speed, or that part of it, is another machine.
+_ANOTHER = 1.5
 # How long a level that was too much is left alone, seconds; doubled each time.
 _BARRED_S, _MOST_BARRED_S = 30.0, 900.0
 _SAME_LEVEL = 0.75
-_UNDER_BAR = 0.95
 # A step smaller than this is not worth the noise.
 _LEAST_STEP = 1.04
 # Values of about one level, so many times apart, are taken together; weight of what is new.
@@ -66,11 +68,17 @@ class Share:
     cuts: int = field(default=0, init=False)
     # By level: the value, and how slow chat was beside it, a logarithm.
     _seen: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _came_from: float = 0.0  # the good value before a step up that is on trial; 0: there is none
     _before: float = 0.0  # the value before `cuts`, and how slow chat was
     _blamed: float = 0.0
     _bar: float = inf  # a value that was too much
     _barred_until: float = -inf
     _barred_s: float = 0.0
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether it has just gone up to a level that is not known to be good."""
+        return self._came_from > 0
 
     def judge(self, verdict: Verdict, ratio: float, now: float, *, used: bool) -> Move:
         """Move the share.
@@ -90,13 +98,13 @@ class Share:
         slow = seen > log(self.target)
         if verdict is Verdict.TOO_SLOW and slow:
             return self._cut(ratio, now)
-        self.cuts = 0
+        self.cuts, self._came_from = 0, 0.0
         return (
             self._grow(ratio, now) if verdict is Verdict.FAST and used and not slow else Move.HELD
         )
 
     def forget(self, moved: float) -> bool:
-        """Chat alone has another speed: what was seen says nothing any more.
+        """Chat alone has another speed: what was seen says little, or nothing any more.
 
         Args:
             moved: times as long as before that it takes.
@@ -107,8 +115,10 @@ class Share:
         innocent = self.cuts > 0 and moved > 1 and self._blamed <= moved * self.target
         if innocent:
             self.value = max(self.value, self._before)
-        self._bar, self.cuts = inf, 0
-        self._seen.clear()
+        self.cuts = 0
+        if innocent or not 1 / _ANOTHER < moved < _ANOTHER:
+            self._bar, self._came_from = inf, 0.0
+            self._seen.clear()
         return innocent
 
     def _cut(self, ratio: float, now: float) -> Move:
@@ -118,9 +128,11 @@ class Share:
         if self.value <= self.least:
             return Move.HELD
         self._bar_here(now)
-        allowed, here = log(self.target), _level(self.value)
-        below = [each for level, each in self._seen.items() if level < here]
-        good = [value for value, seen in below if seen <= allowed]
+        if self._came_from:
+            self.value, self._came_from = self._came_from, 0.0
+            return Move.CUT
+        here = _level(self.value)
+        good = [value for value in self._good() if _level(value) < here]
         part = (self.target - 1) / max(ratio - 1, self.target - 1)
         if part < _WRECKED:
             cut = self.value * max(part, _DEEP_CUT)
@@ -131,16 +143,24 @@ class Share:
         self.value = max(self.least, cut)
         return Move.CUT
 
+    def _good(self) -> list[float]:
+        """Values beside which chat was fast enough."""
+        allowed = log(self.target)
+        return [value for value, seen in self._seen.values() if seen <= allowed]
+
     def _grow(self, ratio: float, now: float) -> Move:
         far = ratio - 1 < _FAR * (self.target - 1)
         far_step = _FIRST_STEP if self._bar == inf else _FAR_STEP
         grown = self.value * (far_step if far else _STEP)
         if self.value < self._bar:
             barred = now < self._barred_until
-            most = self._bar * _UNDER_BAR if barred else max(self._bar, self.value * _LEAST_STEP)
+            half_way = sqrt(self.value * self._bar)
+            most = half_way if barred else max(self._bar, self.value * _LEAST_STEP)
             grown = min(grown, most)
         if grown < self.value * _LEAST_STEP:
             return Move.HELD
+        if grown > max(self._good(), default=0.0):
+            self._came_from = self.value
         self.value = grown
         return Move.GREW
 

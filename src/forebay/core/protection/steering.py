@@ -66,7 +66,7 @@ class Steering:
 
     def begin(self, now: float) -> None:
         """Begin a window."""
-        self.window = Window(now, self.settings.target)
+        self.window = Window(now, self.settings.target, on_trial=self.share.on_trial)
         self.used = False
 
     def learn(self, endpoint: str, timing: Timing, rate: float, now: float) -> bool:

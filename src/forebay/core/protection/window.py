@@ -20,6 +20,9 @@ _LEAST_S = 3.0
 # Readings in a row of which three in four are slower than slow ones may be need no more: chat is
 # several times too slow, perhaps since a moment ago.
 _ROW = 16
+# At a new level fewer do, if they are that much slower again: it may be far beyond what the engine
+# can take, and each reading then takes long.
+_TRIAL_ROW = 5
 # How many standard errors from the target are certain (more, of few readings), and likely.
 _CERTAIN, _LIKELY = 2.5, 1.0
 _FEW_DOUBTS = 8
@@ -57,10 +60,12 @@ class Window:
     Args:
         began_at: seconds.
         target: times over those alone that are just right.
+        on_trial: the share has never been so high.
     """
 
     began_at: float
     target: float
+    on_trial: bool = False
     _due: bool = False
     _row: Judgement | None = None
     _ratios: dict[TimingKind, deque[float]] = field(default_factory=dict)
@@ -83,9 +88,11 @@ class Window:
         looks, rest = divmod(len(ratios), _FEW)
         if not rest and looks & (looks - 1) == 0:  # a power of two
             self._due = True
-        row = list(ratios)[-_ROW:]
-        if len(row) == _ROW and quick(row) > slow + doubt + log(self.target):
-            self._row = Judgement(Verdict.TOO_SLOW, kind, exp(upper(row) - slow))
+        rows = ((_ROW, 1.0), (_TRIAL_ROW, 2.0)) if self.on_trial else ((_ROW, 1.0),)
+        for length, times in rows:
+            row = list(ratios)[-length:]
+            if len(row) == length and quick(row) > slow + doubt + times * log(self.target):
+                self._row = Judgement(Verdict.TOO_SLOW, kind, exp(upper(row) - slow))
 
     def judge(self, now: float) -> Judgement | None:
         """What the readings say; None while they do not."""

@@ -36,7 +36,8 @@ class EmbeddingsHandler:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._known: dict[str, dict[str, KnownEndpoint]] = {}
+        self._known: dict[str, KnownEndpoint] = {}
+        self._of_model: dict[str, dict[str, KnownEndpoint]] = {}
 
     @staticmethod
     def takes(request: Request) -> bool:
@@ -52,7 +53,8 @@ class EmbeddingsHandler:
         wanted = inputs.read(call.look, call.body)
         if wanted.are_tokens:
             for known in self._endpoints(call).values():
-                _see_that_it_takes_tokens(known)
+                if known.target.endpoint.fallback_of is None:
+                    _see_that_it_takes_tokens(known)
         return wanted
 
     async def serve(self, call: Call, wanted: Inputs, service_class: ServiceClass) -> None:
@@ -71,15 +73,17 @@ class EmbeddingsHandler:
             await _answer(call, parts, pieces.queued_s)
 
     def _endpoints(self, call: Call) -> Mapping[str, KnownEndpoint]:
-        """The endpoints that a request may go to."""
+        """The endpoints that a request may go to, those that only stand in among them."""
         model = call.look.model
         assert model is not None  # noqa: S101 - the proxy has seen to it
-        known = self._known.get(model)
+        known = self._of_model.get(model)
         if known is None:
-            known = self._known[model] = {
-                id_: KnownEndpoint(target)
-                for id_, target in self._deployment.targets.items()
-                if target.endpoint.model == model
+            served, targets = self._deployment.plan.models[model], self._deployment.targets
+            known = self._of_model[model] = {
+                # One that stands in for several models has one batch limit, and is known once.
+                id_: self._known.setdefault(id_, KnownEndpoint(targets[id_]))
+                for id_ in (*served.endpoints, *served.fallbacks)
+                if id_ in targets
             }
         return known
 

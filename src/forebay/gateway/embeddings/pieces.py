@@ -1,8 +1,9 @@
 """One request for embeddings, through admission in pieces that its endpoints take.
 
 Each piece has a slot of its own. How large it is, is decided when its slot, and so its endpoint, is
-known; a request is in the queue with one ticket at a time, behind whoever came before. If a piece
-fails, the request does, and its other pieces are given up.
+known; a request is in the queue with one ticket at a time, behind whoever came before. A piece
+whose endpoint fails is asked for again at another one. If there is none, the request fails, and its
+other pieces are given up.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from forebay.gateway.embeddings import answers
 from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
 from forebay.gateway.embeddings.remaining import Remaining
 from forebay.gateway.exchange import Exchange
-from forebay.gateway.failure import Failed
+from forebay.gateway.failure import Failed, OwnWords
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
@@ -148,7 +149,11 @@ class Pieces:
             call.deadline,
             size_bytes=len(call.body),
             size_tokens=self._remaining.next_tokens(self._known.values()),
+            affinity=call.affinity,
+            avoid=self._remaining.next_avoid,
         )
+        if not ticket.avoid:
+            deployment.retries.note(ticket)
         try:
             lease = await deployment.limiter.slot(ticket)
         except Rejected as rejected:
@@ -161,20 +166,33 @@ class Pieces:
     async def _use(self, lease: Lease) -> None:
         """Have the next piece served, and give the slot back, whatever happens."""
         ending = _CANCELLED  # unless something else turns out
+        refused: Refused | None = None
         try:
             known = self._known[lease.endpoint.id]
             piece = self._remaining.take(known, lease.grant.ticket.size_tokens)
             ending = await self._serve(piece, lease)
         except Failed as failed:
-            ending = failed.ending
-            _log.warning("%s: %s", self._call.request_id.decode("latin-1"), failed.refused)
-            raise failed.refused from failed
-        except RefusedUpstream as refused:
-            ending = refused.ending
+            ending, refused = failed.ending, failed.refused
+            _log.log(failed.level, "%s: %s", self._call.request_id.decode("latin-1"), refused)
+        except RefusedUpstream as upstream:
+            ending = upstream.ending
             raise
         finally:
             lease.settle(ending)
             self._deployment.metrics.ended(lease.endpoint, ending)
+        if refused is not None and not self._goes_elsewhere(piece, lease, ending.outcome):
+            raise refused
+
+    def _goes_elsewhere(self, piece: Piece, failed: Lease, outcome: Outcome) -> bool:
+        """Whether a piece that failed is asked for again; nothing of its answer is kept."""
+        ticket = self._deployment.retries.again(
+            failed.grant.ticket, failed.endpoint.id, outcome, self._call.clock()
+        )
+        if ticket is None:
+            return False
+        self._deployment.metrics.retried(ticket, outcome)
+        self._remaining.put_back(piece, ticket.avoid)
+        return True
 
     async def _serve(self, piece: Piece, lease: Lease) -> Ending:
         """Wait until the endpoint has room for the piece, and have it served."""
@@ -197,8 +215,11 @@ class Pieces:
         try:
             ending = await Exchange(self._call.part(body, held), target, lease).run()
         except Failed as failed:
-            # A refusal that cannot be passed on, such as a proxy's in HTML.
-            if self._asks_again(piece, failed.refused.status, b"", failed.ending):
+            held.drop()  # what there is of it
+            # Also a refusal that cannot be passed on, such as a proxy's in HTML: without words.
+            refused = failed.refused
+            words = refused.words if isinstance(refused, OwnWords) else b""
+            if self._asks_again(piece, refused.status, words[:_LOOK_BYTES], failed.ending):
                 return failed.ending
             raise
         if not held.ok:
@@ -232,6 +253,7 @@ class Pieces:
                 return None
             answer = answers.read(content, piece.inputs, encoding)
         except InvalidAnswer as invalid:
+            held.drop()
             message = f"{piece.known.target.name} sent no valid answer: {invalid}"
             refused = Refused(502, message, code="upstream_invalid_response")
             raise Failed(refused, _FAILURE) from invalid

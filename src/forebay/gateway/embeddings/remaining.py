@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _MOST_HALVINGS = 8
 _BASE64_REFUSED = re.compile(rb"base64|encoding_format", re.IGNORECASE)
 _EXCERPT_BYTES = 300
+_NOWHERE: frozenset[str] = frozenset()
 _NO_LIMITS = BatchLimits()
 _TOO_LARGE, _BUSY = 413, 429
 
@@ -33,12 +34,14 @@ class Piece:
         stop: the index after the last.
         known: the endpoint.
         as_float: floats are asked for, though the client wants base64.
+        avoid: ids of endpoints where these inputs failed already.
     """
 
     start: int
     stop: int
     known: KnownEndpoint
     as_float: bool
+    avoid: frozenset[str] = frozenset()
 
     @property
     def inputs(self) -> int:
@@ -57,7 +60,8 @@ class Remaining:
     def __init__(self, inputs: Inputs, *, in_pieces: bool) -> None:
         self._inputs = inputs
         self._in_pieces = in_pieces
-        self._ranges = deque([(0, len(inputs))])
+        # First and after-last input, and the endpoints where they failed already.
+        self._ranges = deque([(0, len(inputs), _NOWHERE)])
         self._most = len(inputs)  # in a piece, after refusals that told no limit
         self._halvings = 0
         self._as_float = False
@@ -79,8 +83,13 @@ class Remaining:
 
     def next_tokens(self, endpoints: Iterable[KnownEndpoint]) -> int:
         """The most tokens that the next piece may have, at whichever of the endpoints."""
-        start, stop = self._ranges[0]
+        start, stop, _ = self._ranges[0]
         return self._inputs.tokens(start, max(self._end(start, stop, e) for e in endpoints))
+
+    @property
+    def next_avoid(self) -> frozenset[str]:
+        """Where the next piece has failed already."""
+        return self._ranges[0][2]
 
     def take(self, known: KnownEndpoint, most_tokens: int) -> Piece:
         """Take as much of what is left as the endpoint takes at once, and the slot was given for.
@@ -89,13 +98,20 @@ class Remaining:
             known: the endpoint.
             most_tokens: what `next_tokens` said when the slot was asked for.
         """
-        start, stop = self._ranges.popleft()
+        start, stop, avoid = self._ranges.popleft()
         stop_at = self._inputs.until_tokens(start, stop, most_tokens)
         end = self._end(start, max(stop_at, start + 1), known)
         if end < stop:
-            self._ranges.appendleft((end, stop))
+            self._ranges.appendleft((end, stop, avoid))
         as_float = self._inputs.encoding == "base64" and (self._as_float or known.refuses_base64)
-        return Piece(start, end, known, as_float)
+        return Piece(start, end, known, as_float, avoid)
+
+    def put_back(self, piece: Piece, avoid: frozenset[str]) -> None:
+        """Leave a piece that failed for another endpoint: one that is none of `avoid`.
+
+        It is last in line, since whoever waits for a slot now asked for what is first.
+        """
+        self._ranges.append((piece.start, piece.stop, avoid))
 
     def ask_again(self, piece: Piece, status: int, body: bytes, *, alone: bool) -> bool:
         """Put a piece that was refused back if it can be asked for in another way.
@@ -128,7 +144,7 @@ class Remaining:
             self._most = piece.inputs // 2
         else:
             return False
-        self._ranges.appendleft((piece.start, piece.stop))
+        self._ranges.appendleft((piece.start, piece.stop, piece.avoid))
         return True
 
     def _make_smaller(self, piece: Piece, limits: BatchLimits, body: bytes) -> None:

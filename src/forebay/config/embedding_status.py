@@ -1,0 +1,82 @@
+"""Which endpoint embeds now, and how often that changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forebay.config.status import breaker_json
+from forebay.core.model import Reason, ServiceClass
+from forebay.errors import Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay.config.plan import Plan, PlannedModel
+    from forebay.core.admission import Admission
+    from forebay.core.endpoint import EndpointState
+    from forebay.core.failovers import Failovers
+
+PRIMARY_KEY = "embedding"
+FALLBACK_KEY = "embedding:fallback"
+# Either endpoint's key means the embedder; it is one model, whoever serves it.
+_KEYS = frozenset({PRIMARY_KEY, "embed", FALLBACK_KEY, "embed:fallback", "embedding-fallback"})
+
+
+def embedder(plan: Plan, key: str | None = None) -> PlannedModel:
+    """The embedding model that is meant.
+
+    Args:
+        plan: the configuration.
+        key: the model's id; ``embedding``, ``embedding:fallback`` or one of their aliases, or None,
+            mean the embedding model that is configured first.
+
+    Raises:
+        Rejected: there is no such embedding model.
+    """
+    models = {id_: model for id_, model in plan.models.items() if model.kind == "embedding"}
+    if key in models:
+        return models[key]
+    if models and (key is None or key in _KEYS):
+        return next(iter(models.values()))
+    known = ", ".join(models) or "none"
+    message = f"no embedding model {key!r} is configured; known: {known}"
+    raise Rejected(Reason.UNKNOWN_MODEL, message)
+
+
+def embedding_endpoint_status(
+    plan: Plan, admission: Admission, failovers: Failovers, now: float, key: str | None = None
+) -> dict[str, Any]:
+    """Which endpoint serves an embedding model. Reading it changes nothing.
+
+    Args:
+        plan: the configuration.
+        admission: its endpoints.
+        failovers: follows their breakers.
+        now: on the clock of both.
+        key: see `embedder`.
+
+    Raises:
+        Rejected: there is no such embedding model.
+    """
+    model = embedder(plan, key).id
+    members = admission.queues[model, ServiceClass.BEST_EFFORT].members
+    regular = [member.state for member in members if not member.stands_in]
+    stand_ins = [member.state for member in members if member.stands_in]
+    is_fallback = model in failovers.failed_over or not regular
+    active = _first(stand_ins if is_fallback else regular, now).endpoint
+    return {
+        "model": model,
+        "active_model_key": FALLBACK_KEY if is_fallback else PRIMARY_KEY,
+        "active_base_url": active.base_url,
+        "active_gpu_group": active.gpu_group,
+        "is_fallback": is_fallback,
+        "fallback_configured": bool(stand_ins),
+        "primary_breaker": breaker_json(regular[0], now) if regular else None,
+        "failover_count": failovers.failovers[model],
+        "recovery_count": failovers.recoveries[model],
+    }
+
+
+def _first(states: Sequence[EndpointState], now: float) -> EndpointState:
+    """The first of several that is in service; the first one if none is."""
+    return next((state for state in states if not state.broken(now)), states[0])

@@ -1,0 +1,88 @@
+"""Whether a request that failed at one endpoint is tried at another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from forebay.core.model import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forebay.core.admission import Admission
+    from forebay.core.model import Ticket
+    from forebay.core.retry import RetryBudget
+
+# What another endpoint may do better. A wrong key or path is a matter of one endpoint's
+# configuration. A client's mistake is the same everywhere, and who left needs no answer.
+_ELSEWHERE = frozenset(
+    {
+        Outcome.FAILURE,
+        Outcome.TIMEOUT,
+        Outcome.CONGESTION,
+        Outcome.LOADING,
+        Outcome.CONFIGURATION,
+    }
+)
+# Endpoints that one request is tried at. Who fails at three is likely to be the reason itself.
+_MOST_ATTEMPTS = 3
+
+
+def may_go_elsewhere(outcome: Outcome) -> bool:
+    """Whether a request that ended like this may be served at another endpoint."""
+    return outcome in _ELSEWHERE
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Retries:
+    """Decides on second attempts: never at the same endpoint, few, and few for all requests.
+
+    Args:
+        admission: knows the endpoints.
+        budgets: what may be tried again, by model.
+    """
+
+    admission: Admission
+    budgets: Mapping[str, RetryBudget]
+
+    def note(self, ticket: Ticket) -> None:
+        """A request asks for its first slot."""
+        budget = self.budgets.get(ticket.model)
+        if budget is not None:
+            budget.note_request()
+
+    def again(
+        self, ticket: Ticket, endpoint_id: str, outcome: Outcome, now: float
+    ) -> Ticket | None:
+        """The ticket to ask with for another endpoint; None if the failure is the answer.
+
+        Args:
+            ticket: with which it got the slot that it has given back.
+            endpoint_id: where that was.
+            outcome: how it ended there. Nothing of an answer has gone to the client.
+            now: the time.
+        """
+        if outcome not in _ELSEWHERE or ticket.deadline <= now:
+            return None
+        # Where none else was left, admission may have sent it back to where it had failed.
+        if endpoint_id in ticket.avoid or len(ticket.avoid) + 1 >= _MOST_ATTEMPTS:
+            return None
+        again = replace(ticket, asked_at=now, avoid=ticket.avoid | {endpoint_id})
+        if not self._served_elsewhere(again, now):
+            return None
+        budget = self.budgets.get(ticket.model)
+        return again if budget is None or budget.try_retry() else None
+
+    def _served_elsewhere(self, ticket: Ticket, now: float) -> bool:
+        """Whether an endpoint that the ticket does not avoid would take it, now or soon."""
+        queue = self.admission.queues.get((ticket.model, ticket.service_class))
+        for member in () if queue is None else queue.members:  # none: its model was taken out
+            state, most = member.state, member.room.most(member)
+            if (
+                state.endpoint.id not in ticket.avoid
+                and not state.broken(now)
+                and (most is None or most > 0)
+            ):
+                return True
+        return False

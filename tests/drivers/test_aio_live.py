@@ -1,0 +1,51 @@
+"""What changes while it runs wakes whoever it concerns."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from forebay.core.model import Ending, Outcome
+from forebay.drivers.aio import AsyncLimiter
+from forebay.errors import Rejected
+from support.deployments import INTERACTIVE, admission, endpoint
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_endpoints_and_budgets_come_and_go_under_waiting_tasks() -> None:
+    core = admission(endpoint("chat", ceiling=1))
+    limiter = AsyncLimiter(core, asyncio.get_running_loop())
+
+    async def ask():
+        return await limiter.slot(limiter.ticket("chat", INTERACTIVE, timeout_s=30))
+
+    first = await ask()
+    second = asyncio.ensure_future(ask())
+    await asyncio.sleep(0)
+    limiter.add(endpoint("chat", host="b", ceiling=2))
+    assert (await second).endpoint.id == "chat@b"
+    limiter.set_budget("gpu", 2)
+    third = asyncio.ensure_future(ask())
+    await asyncio.sleep(0)
+    limiter.set_budget("gpu", None)
+    assert (await third).endpoint.id == "chat@b"
+    fourth = asyncio.ensure_future(ask())
+    await asyncio.sleep(0)
+    limiter.set_bounds("chat@a", 1, 2)
+    assert (await fourth).endpoint.id == "chat@a"
+
+    fifth = asyncio.ensure_future(ask())
+    await asyncio.sleep(0)
+    for endpoint_id in ("chat@a", "chat@b"):
+        limiter.drain(endpoint_id)
+    with pytest.raises(Rejected):
+        await fifth
+    with pytest.raises(ValueError, match="in flight"):
+        limiter.remove("chat@a")
+    for lease in (first, await second, await third, await fourth):
+        lease.settle(Ending(Outcome.OK))
+    for endpoint_id in ("chat@a", "chat@b"):
+        limiter.remove(endpoint_id)
+    assert not core.states
