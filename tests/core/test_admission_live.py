@@ -85,7 +85,7 @@ def test_an_endpoint_with_something_in_flight_is_not_removed() -> None:
         remove(desk, "chat@a")
 
 
-def test_an_endpoint_that_drains_can_be_added_again_with_other_bounds() -> None:
+def test_an_endpoint_that_drains_can_be_added_again_with_other_settings() -> None:
     desk = Desk(admission(chat()))
     desk.ask_many("chat", 2)
     drain(desk, "chat@a")
@@ -100,8 +100,8 @@ def test_an_endpoint_that_is_there_is_not_added_again() -> None:
     with pytest.raises(ValueError, match="is there already"):
         add(desk, chat())
     drain(desk, "chat@a")
-    with pytest.raises(ValueError, match="is there still, with other settings"):
-        add(desk, chat(slot_weight=2))
+    with pytest.raises(ValueError, match="is there still, as another one"):
+        add(desk, chat(fallback_of="lite"))
 
 
 def test_what_drains_keeps_its_slots_and_its_floor_goes_to_the_others() -> None:

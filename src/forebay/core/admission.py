@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from forebay.core.endpoint import EndpointState
     from forebay.core.layout import Layout
     from forebay.core.model import Ending, Endpoint, ServiceClass, Signal, Timing
-    from forebay.core.queue import Queue
+    from forebay.core.queue import Queue, QueueBounds
     from forebay.core.room import Room
 
 __all__ = ["Admission", "Grant", "Observer", "Verdict"]
@@ -167,26 +167,26 @@ class Admission:
         """Put an endpoint in, or let one that drains serve again.
 
         Raises:
-            ValueError: its id is there and it does not drain, or it differs in more than its
-                bounds; its floor does not fit its group's budget; it stands in for a model that is
-                not there.
+            ValueError: its id is there and it does not drain, or has another part; its floor
+                does not fit its group's budget.
         """
         layout = self.layout
         state = layout.states.get(endpoint.id)
         if state is not None and not state.draining:
             raise ValueError(f"endpoint {endpoint.id!r} is there already")
         layout.check_floors(endpoint)
+        out: list[Verdict] = []
         if state is None:
             state = layout.add(endpoint)
         else:
-            same = replace(state.endpoint, floor=endpoint.floor, ceiling=endpoint.ceiling)
-            if same != endpoint:
-                raise ValueError(f"endpoint {endpoint.id!r} is there still, with other settings")
-            state.resize(endpoint.floor, endpoint.ceiling, now)
+            if state.endpoint.part != endpoint.part:
+                raise ValueError(f"endpoint {endpoint.id!r} is there still, as another one")
+            out = self._move(state, endpoint.gpu_group, now)
+            state.change(endpoint, now)
             layout.reopen(state)
         for member in state.members:
             self._dispatch.attend(member.queue)
-        return self._rearrange(state, now)
+        return self._rearrange(state, now, out)
 
     def drain(self, endpoint_id: str, now: float) -> list[Verdict]:
         """Let an endpoint finish what it has, and give it nothing more.
@@ -235,13 +235,50 @@ class Admission:
         Raises:
             ValueError: the floors of its group's endpoints would add up to more than its budget.
         """
-        state = self.layout.states[endpoint_id]
+        endpoint = self.layout.states[endpoint_id].endpoint
+        return self.change(replace(endpoint, floor=floor, ceiling=ceiling), now)
+
+    def change(self, endpoint: Endpoint, now: float) -> list[Verdict]:
+        """Give an endpoint other settings, by its id. What is in flight stays.
+
+        Raises:
+            ValueError: it has another part, or is on another GPU (see `move`); the floors of its
+                group's endpoints would add up to more than its budget.
+        """
+        state = self.layout.states[endpoint.id]
+        before = state.endpoint
+        if (before.part, before.gpu_group) != (endpoint.part, endpoint.gpu_group):
+            raise ValueError(f"endpoint {endpoint.id!r} is there, as another one")
         if not state.draining:
-            self.layout.set_floor(state, floor)
-        state.resize(floor, ceiling, now)
+            self.layout.set_floor(state, endpoint.floor)
+        state.change(endpoint, now)
+        for member in state.members:
+            self._dispatch.attend(member.queue)  # a request may take less here than before
         return self._rearrange(state, now)
 
+    def move(self, endpoint_id: str, group: str, now: float) -> list[Verdict]:
+        """Let an endpoint be on another GPU, and what it has in flight count there.
+
+        It has no floor there until `change` gives it one, so that two can change places.
+        """
+        state = self.layout.states[endpoint_id]
+        out = self._move(state, group, now)
+        return self._rearrange(state, now, out)
+
+    def set_queue_bounds(self, bounds: QueueBounds) -> None:
+        """Move how much may wait in each queue. What waits stays."""
+        self.layout.set_queue_bounds(bounds)
+
     # -- what follows ----------------------------------------------------------------------------
+
+    def _move(self, state: EndpointState, group: str, now: float) -> list[Verdict]:
+        before = state.endpoint.gpu_group
+        out: list[Verdict] = []
+        if group != before:
+            self.layout.move(state, group)
+            for left in self.layout.group(before):
+                self._rearrange(left, now, out)
+        return out
 
     def _grant_at_once(self, queue: Queue, ticket: Ticket, now: float) -> Grant | None:
         """Grant without queueing where nobody waits, in the usual case; None says nothing yet.

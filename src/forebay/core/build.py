@@ -45,8 +45,7 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
         observer: hears of limits and breakers.
 
     Raises:
-        ValueError: an id twice, a stand-in for a model that is not there, or floors that add up to
-            more than their group's budget.
+        ValueError: an id twice, or floors that add up to more than their group's budget.
     """
     rules = Rules(
         law=law,
@@ -65,5 +64,5 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
 
 
 def _stands_in(endpoint: Endpoint) -> bool:
-    """The model that it stands in for must be there before it."""
+    """The model that it stands in for comes before it: it tells the class."""
     return endpoint.fallback_of is not None

@@ -1,14 +1,17 @@
 """What leads from one plan to the next while requests run. Pure: nothing happens here.
 
 The order of the steps keeps every promise in between: floors never add up to more than a budget.
-Endpoints that leave go first, then floors fall, budgets move, floors rise, and who is new comes
-last. After the second step every floor is the smaller of both plans' floors, so they fit the old
-budgets and the new ones.
+Endpoints that leave go first, and those that move to another GPU, where they have no floor at
+first. Then floors fall, budgets move, floors rise, and who is new comes last. After the floors fell
+each is the smaller of both plans' floors or none, so they fit the old budgets and the new ones.
+
+An endpoint keeps what it is to its models (`Endpoint.part`) as long as it stays: its class, whether
+it is a fallback. Its queues and what runs are counted by that.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
@@ -17,11 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forebay.config.plan import Plan, PlannedEndpoint
+    from forebay.core.model import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
     """Start nothing more there, and let go of it when what runs has ended."""
+
+    planned: PlannedEndpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The endpoint is on another GPU, with what it runs. An `Update` gives it a floor there."""
 
     planned: PlannedEndpoint
 
@@ -43,7 +54,7 @@ class SetBudget:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A new endpoint, or one that `Drain` sends away to come back on another GPU or as another."""
+    """A new endpoint."""
 
     planned: PlannedEndpoint
 
@@ -55,10 +66,8 @@ class Reconnect:
     planned: PlannedEndpoint
 
 
-Step = Drain | Update | SetBudget | Add | Reconnect
+Step = Drain | Move | Update | SetBudget | Add | Reconnect
 
-# Of the endpoint: what it is to its GPU and its model. A change makes another endpoint of it.
-_PLACE = ("gpu_group", "service_class", "fallback_of")
 # Of the planned endpoint: what its client is made from.
 _CLIENT = ("kind", "model_key", "url", "api_key", "engine", "metrics_url", "piece_tokens")
 _CLIENT_SETTINGS = frozenset({"forebay.timeouts.connect_s", "forebay.scrape_interval_s"})
@@ -97,7 +106,9 @@ class Diff:
         added = {step.planned.endpoint.id for step in self.steps if isinstance(step, Add)}
         left = {step.planned.endpoint.id for step in self.steps if isinstance(step, Drain)}
         changed = {
-            step.planned.endpoint.id for step in self.steps if isinstance(step, Update | Reconnect)
+            step.planned.endpoint.id
+            for step in self.steps
+            if isinstance(step, Move | Update | Reconnect)
         }
         budgets = [
             f"budget of {step.group} {'none' if step.budget is None else step.budget}"
@@ -105,9 +116,9 @@ class Diff:
             if isinstance(step, SetBudget)
         ]
         parts = [
-            _listed("added", added - left),
-            _listed("removed", left - added),
-            _listed("changed", changed | (added & left)),
+            _listed("added", added),
+            _listed("removed", left),
+            _listed("changed", changed),
             ", ".join(budgets),
             _listed("set", self.settings),
             _listed("in force after a restart only:", self.until_restart),
@@ -121,27 +132,40 @@ def diff(before: Plan, after: Plan) -> Diff:
     new = {planned.endpoint.id: planned for planned in after.endpoints}
     keys = tuple(_changed_settings(before.config, after.config))
     reconnect_all = not _CLIENT_SETTINGS.isdisjoint(keys)
-    stays = {
-        id_: (old[id_], planned)
-        for id_, planned in new.items()
-        if id_ in old and _place(old[id_]) == _place(planned)
-    }
-    updates = [(a, b) for a, b in stays.values() if a.endpoint != b.endpoint]
-    steps: list[Step] = [Drain(planned) for id_, planned in old.items() if id_ not in stays]
-    steps += [Update(b) for a, b in updates if b.endpoint.floor < a.endpoint.floor]
+    stays = [(old[id_], planned) for id_, planned in new.items() if id_ in old]
+    moves = [b for a, b in stays if a.endpoint.gpu_group != b.endpoint.gpu_group]
+    updates = [(a, b) for a, b in stays if a.endpoint != _as_part_of(a, b)]
+    falls = [b for a, b in updates if b.endpoint.floor < a.endpoint.floor and b not in moves]
+    steps: list[Step] = [Drain(planned) for id_, planned in old.items() if id_ not in new]
+    steps += map(Move, moves)
+    steps += map(Update, falls)
     steps += _budget_steps(before, after)
-    steps += [Update(b) for a, b in updates if b.endpoint.floor >= a.endpoint.floor]
-    steps += [Reconnect(b) for a, b in stays.values() if reconnect_all or _client(a) != _client(b)]
-    steps += [Add(planned) for id_, planned in new.items() if id_ not in stays]
+    steps += [Update(b) for _, b in updates if b not in falls]
+    steps += [Reconnect(b) for a, b in stays if reconnect_all or _client(a) != _client(b)]
+    steps += [Add(planned) for id_, planned in new.items() if id_ not in old]
     return Diff(
         steps=tuple(steps),
         settings=tuple(key for key in keys if not key.startswith(_UNTIL_RESTART)),
-        until_restart=tuple(key for key in keys if key.startswith(_UNTIL_RESTART)),
+        until_restart=(
+            *(key for key in keys if key.startswith(_UNTIL_RESTART)),
+            *(f"the part of {b.endpoint.id}" for a, b in stays if _part(a) != _part(b)),
+        ),
     )
 
 
-def _place(planned: PlannedEndpoint) -> tuple[object, ...]:
-    return tuple(getattr(planned.endpoint, name) for name in _PLACE)
+def _part(planned: PlannedEndpoint) -> object:
+    return planned.endpoint.part
+
+
+def _as_part_of(a: PlannedEndpoint, b: PlannedEndpoint) -> Endpoint:
+    """The endpoint of `b` with the part that it has in `a`, which it keeps."""
+    kept = a.endpoint
+    return replace(
+        b.endpoint,
+        service_class=kept.service_class,
+        fallback_of=kept.fallback_of,
+        also_for=kept.also_for,
+    )
 
 
 def _client(planned: PlannedEndpoint) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.config import InvalidConfig, Plan, plan_from
-from forebay.config.diff import Add, Drain, Reconnect, SetBudget, Update, diff
+from forebay.live.diff import Add, Drain, Move, Reconnect, SetBudget, Update, diff
 
 A, B = "m@a.lan:8000", "m@b.lan:8000"
 
@@ -72,10 +72,18 @@ def test_another_api_path_changes_both_the_endpoint_and_its_client() -> None:
     assert kinds(plan(), plan(entry(api_prefix=""))) == [("Update", A), ("Reconnect", A)]
 
 
-@pytest.mark.parametrize("more", [{"gpu_group": "other"}, {"role": "batch"}])
-def test_an_endpoint_that_moves_leaves_before_it_comes_back(more: dict[str, object]) -> None:
-    assert kinds(plan(), plan(entry(**more))) == [("Drain", A), ("Add", A)]
-    assert str(diff(plan(), plan(entry(**more)))) == f"changed {A}"
+def test_an_endpoint_moves_to_another_gpu_before_it_has_a_floor_there() -> None:
+    after = plan(entry(gpu_group="other"))
+    assert kinds(plan(), after) == [("Move", A), ("Update", A)]
+    assert str(diff(plan(), after)) == f"changed {A}"
+
+
+def test_an_endpoint_that_stays_keeps_its_class_until_a_restart() -> None:
+    found = diff(plan(), plan(entry(role="batch")))
+    assert str(found) == f"changed {A}; in force after a restart only: the part of {A}"
+    assert [type(step) for step in found.steps] == [Update], "the role is a label"
+    later = diff(plan(entry(role="batch")), plan(entry(role="batch", slot_weight=2)))
+    assert [type(step) for step in later.steps] == [Update]
 
 
 def test_budgets_are_told_with_their_numbers() -> None:
@@ -166,6 +174,9 @@ def test_no_step_lets_the_floors_of_a_gpu_exceed_its_budget(
             endpoint = step.planned.endpoint
             if isinstance(step, Drain):
                 del floors[endpoint.id]
+            elif isinstance(step, Move):
+                assert endpoint.id in floors
+                floors[endpoint.id] = (endpoint.gpu_group, 0)
             elif isinstance(step, Update):
                 assert endpoint.id in floors
                 floors[endpoint.id] = (endpoint.gpu_group, endpoint.floor)
