@@ -36,11 +36,18 @@ def admission_of(plan: Plan, rng: Rng, observer: Observer) -> Admission:
             reset_after_s=own.breaker.reset_after_s,
             ramp_double_s=own.breaker.ramp_double_s,
         ),
-        bounds=QueueBounds(own.queue.max_requests, own.queue.max_bytes),
+        bounds=queue_bounds(plan),
         max_overtakes=own.max_overtakes,
         protection=_protection(own.protection),
         observer=observer,
+        models=plan.models,
     )
+
+
+def queue_bounds(plan: Plan) -> QueueBounds:
+    """How much may wait for each model and class."""
+    queue = plan.config.forebay.queue
+    return QueueBounds(queue.max_requests, queue.max_bytes)
 
 
 def _protection(section: Protection | None) -> ProtectionSettings | None:

@@ -61,14 +61,22 @@ def load(
     """
     environ = os.environ if environ is None else environ
     file = find_config(path, environ)
+    return plan_from(read(file), file=str(file), environ=environ, found=found)
+
+
+def read(file: str | Path) -> bytes:
+    """What a configuration file holds.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     try:
-        data = file.read_bytes()
+        return Path(file).read_bytes()
     except OSError as error:
         raise ConfigError(
             f"{file}: cannot be read ({error.strerror}); name the configuration with --config or "
             "FOREBAY_CONFIG"
         ) from None
-    return plan_from(data, file=str(file), environ=environ, found=found)
 
 
 def plan_from(

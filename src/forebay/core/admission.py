@@ -26,7 +26,7 @@ from forebay.core.observer import Observer
 from forebay.core.refusal import queue_full, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from forebay.core.endpoint import EndpointState
     from forebay.core.layout import Layout
@@ -264,6 +264,13 @@ class Admission:
         state = self.layout.states[endpoint_id]
         out = self._move(state, group, now)
         return self._rearrange(state, now, out)
+
+    def expect(self, models: Iterable[str]) -> None:
+        """Name all models of the configuration: while no endpoint serves one, it is unavailable.
+
+        Any other that nobody serves is unknown.
+        """
+        self.layout.expect(models)
 
     def set_queue_bounds(self, bounds: QueueBounds) -> None:
         """Move how much may wait in each queue. What waits stays."""

@@ -18,7 +18,7 @@ from forebay.core.queue import Queue
 from forebay.core.room import Room
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from forebay.core.breaker import BreakerSettings, Rng
     from forebay.core.limits.protocol import Limit
@@ -61,6 +61,7 @@ class Layout:
         states: every endpoint by id.
         queues: by model and class.
         rooms: by name: a group's that has a budget, else its only endpoint's id.
+        models: those that may be asked for although no endpoint may serve them now.
     """
 
     rules: Rules
@@ -68,6 +69,7 @@ class Layout:
     states: dict[str, EndpointState] = field(default_factory=dict, init=False)
     queues: dict[tuple[str, ServiceClass], Queue] = field(default_factory=dict, init=False)
     rooms: dict[str, Room] = field(default_factory=dict, init=False)
+    models: frozenset[str] = field(default=frozenset(), init=False)
     _groups: dict[str, dict[str, EndpointState]] = field(default_factory=dict, init=False)
     _guards: dict[str, Guard] = field(default_factory=dict, init=False)
 
@@ -138,10 +140,16 @@ class Layout:
         """Take an endpoint out that was closed, and of which nothing runs."""
         self._leave_room(state)
         del self.states[state.endpoint.id]
-        served = {_key(member.queue) for each in self.states.values() for member in each.members}
-        for key in {_key(member.queue) for member in state.members} - served:
-            del self.queues[key]
+        self._drop_unused_queues()
         self._protect(state.endpoint.gpu_group)
+
+    def expect(self, models: Iterable[str]) -> None:
+        """Let these models be asked for, and no other that nobody serves."""
+        self.models = frozenset(models)
+        for model in self.models:
+            for service_class in ServiceClass:
+                self._queue(model, service_class)
+        self._drop_unused_queues()
 
     def move(self, state: EndpointState, group: str) -> None:
         """Let an endpoint be on another GPU, with what runs there, and without a floor."""
@@ -217,6 +225,12 @@ class Layout:
         if key not in self.queues:
             self.queues[key] = Queue(model, service_class, self.rules.bounds)
         return self.queues[key]
+
+    def _drop_unused_queues(self) -> None:
+        served = {_key(member.queue) for each in self.states.values() for member in each.members}
+        for key in self.queues.keys() - served:
+            if key[0] not in self.models:
+                del self.queues[key]
 
     def _enter_room(self, state: EndpointState) -> None:
         group = state.endpoint.gpu_group

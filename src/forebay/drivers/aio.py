@@ -161,7 +161,8 @@ class AsyncLimiter:
             try:
                 await waiter
             finally:
-                del self._emptying[endpoint_id]
+                if self._emptying[endpoint_id] is waiter:
+                    del self._emptying[endpoint_id]
 
     def remove(self, endpoint_id: str) -> None:
         """Take an endpoint out, of which nothing runs any more."""

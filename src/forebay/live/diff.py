@@ -101,6 +101,9 @@ class Diff:
     settings: tuple[str, ...]
     until_restart: tuple[str, ...]
 
+    def __bool__(self) -> bool:
+        return bool(self.steps or self.settings or self.until_restart)
+
     def __str__(self) -> str:
         """What changes, in one line; keys of settings without their values, which may be secret."""
         added = {step.planned.endpoint.id for step in self.steps if isinstance(step, Add)}

@@ -38,6 +38,7 @@ class EmbeddingsHandler:
         self._deployment = deployment
         self._known: dict[str, KnownEndpoint] = {}
         self._of_model: dict[str, dict[str, KnownEndpoint]] = {}
+        deployment.targets.on_change(self._follow)
 
     @staticmethod
     def takes(request: Request) -> bool:
@@ -78,14 +79,28 @@ class EmbeddingsHandler:
         assert model is not None  # noqa: S101 - the proxy has seen to it
         known = self._of_model.get(model)
         if known is None:
-            served, targets = self._deployment.plan.models[model], self._deployment.targets
-            known = self._of_model[model] = {
-                # One that stands in for several models has one batch limit, and is known once.
-                id_: self._known.setdefault(id_, KnownEndpoint(targets[id_]))
-                for id_ in (*served.endpoints, *served.fallbacks)
-                if id_ in targets
-            }
+            known = self._of_model[model] = {}
+            self._fill(model, known)
         return known
+
+    def _fill(self, model: str, known: dict[str, KnownEndpoint]) -> None:
+        """Put in who serves a model now; those that drain still may have a piece to begin."""
+        for id_, target in self._deployment.targets.items():
+            if any(served == model for served, _ in target.endpoint.serves):
+                # One that stands in for several models has one batch limit, and is known once.
+                known[id_] = self._known.setdefault(id_, KnownEndpoint(target))
+
+    def _follow(self) -> None:
+        """Endpoints have come, gone, or are reached in another way; requests are under way."""
+        targets = self._deployment.targets
+        for id_ in self._known.keys() - targets.keys():
+            del self._known[id_]
+        for id_, known in self._known.items():
+            known.target = targets[id_]
+        for model, endpoints in self._of_model.items():
+            for id_ in endpoints.keys() - targets.keys():
+                del endpoints[id_]
+            self._fill(model, endpoints)
 
 
 def _see_that_it_takes_tokens(known: KnownEndpoint) -> None:
