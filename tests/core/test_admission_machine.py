@@ -366,8 +366,12 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def only_the_guard_holds(self, member) -> bool:
         others = [m for m in member.room.members if m is not member]
-        is_next = member.room.turn in (None, member)
-        return not member.interactive and member.waiting and is_next and self.fits(member, others)
+        if member.interactive or not member.waiting or member.room.turn not in (None, member):
+            return False
+        state = member.state
+        if state.inflight and state.endpoint.slots_for(member.head) > 1:
+            return False  # it may lack slots of its endpoint
+        return self.fits(member, others)
 
     def may_start(self, member, others) -> bool:
         guard = None if member.interactive else member.room.guard
