@@ -11,7 +11,8 @@ from typing import Any
 from . import results
 from .proc import ROOT
 
-PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in ("performance", "simulator", "protection"))
+_PAGES = ("performance", "simulator", "protection", "routing")
+PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in _PAGES)
 README = ROOT / "README.md"
 
 _COLUMNS = {

@@ -67,6 +67,7 @@ def test_the_defaults_are_those_that_are_promised() -> None:
             "limit": {"law": "knee"},
             "max_overtakes": 8,
             "protection": None,
+            "identity": {"min_cosine": 0.98, "allow_unverified": False},
             "queue": {"max_requests": 1024, "max_bytes": 268435456},
             "timeouts": {
                 "connect_s": 5.0,

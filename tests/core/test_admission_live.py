@@ -220,3 +220,26 @@ def test_a_guard_comes_with_the_first_chat_on_a_gpu_and_goes_with_the_last() -> 
         desk.finish(desk.running[0])
     assert (guard.chats, guard.bulk) == (0, 0)
     remove(desk, "chat@a")
+
+
+def test_an_endpoint_that_stood_in_line_leaves_no_place_behind() -> None:
+    desk = Desk(
+        admission(
+            endpoint("chat", ceiling=4),
+            endpoint("embed", interactive=False),
+            endpoint("batch", interactive=False),
+            budgets={"gpu": 3},
+        )
+    )
+    desk.ask_many("chat", 4)
+    assert desk.counts("chat") == (3,)
+    desk.ask_many("embed", 1)
+    desk.give_up(desk.waiting[-1])  # behind chat, which waits for room, nobody looks at the line
+    drain(desk, "embed@a")
+    assert desk.core.rooms["gpu"].best_effort
+    remove(desk, "embed@a")
+    assert not desk.core.rooms["gpu"].best_effort
+    desk.ask("batch")
+    for grant in desk.of("chat"):
+        desk.finish(grant)
+    assert desk.counts("chat", "batch") == (1, 1)

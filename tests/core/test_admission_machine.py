@@ -79,8 +79,9 @@ class AdmissionMachine(RuleBasedStateMachine):
         tokens=st.sampled_from([0, 1, 30, 45, 1000]),
         patience=st.sampled_from([float("inf"), 5.0, 1.0]),
         avoid=st.one_of(st.just(()), st.sets(st.sampled_from(["h0", "h1", "spare"]))),
+        affinity=st.sampled_from([None, "a", "b"]),
     )
-    def ask(self, model, service_class, weight, tokens, patience, avoid) -> None:  # noqa: PLR0913, PLR0917 - a ticket
+    def ask(self, model, service_class, weight, tokens, patience, avoid, affinity) -> None:  # noqa: PLR0913, PLR0917 - a ticket
         self.desk.ask(
             model,
             service_class,
@@ -88,13 +89,18 @@ class AdmissionMachine(RuleBasedStateMachine):
             size_tokens=tokens,
             deadline=self.desk.now + patience,
             avoid=frozenset(f"{model}@{host}" for host in avoid),
-            affinity=str(tokens) if tokens % 2 else None,
+            affinity=affinity,
         )
 
-    @rule(model=st.sampled_from(MODELS), count=st.integers(2, 8))
-    def storm(self, model, count) -> None:
+    @rule(
+        model=st.sampled_from(MODELS),
+        count=st.integers(2, 8),
+        affinity=st.sampled_from([None, "a"]),
+    )
+    def storm(self, model, count, affinity) -> None:
+        service_class = INTERACTIVE if model in ("chat", "lite") else BEST_EFFORT
         for _ in range(count):
-            self.desk.ask(model, INTERACTIVE if model in ("chat", "lite") else BEST_EFFORT)
+            self.desk.ask(model, service_class, affinity=affinity)
 
     @precondition(lambda self: self.removed)
     @rule(data=st.data(), floor=st.integers(1, 3), ceiling=st.integers(1, 6))
@@ -164,10 +170,14 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.desk.finish(grant, Ending(Outcome.FAILURE))
 
     @precondition(lambda self: self.core.states)
-    @rule(data=st.data(), state=st.one_of(st.none(), st.sampled_from(EngineState)))
-    def hear(self, data, state) -> None:
+    @rule(
+        data=st.data(),
+        state=st.one_of(st.none(), st.sampled_from(EngineState)),
+        running=st.sampled_from([None, 0.0, 3.0, 9.0]),
+    )
+    def hear(self, data, state, running) -> None:
         endpoint_id = data.draw(st.sampled_from(sorted(self.core.states)))
-        signal = state and Signal("vllm", at=self.desk.now, state=state)
+        signal = state and Signal("vllm", at=self.desk.now, state=state, running=running)
         self.desk.see(self.core.signal(endpoint_id, signal, self.desk.now))
 
     @precondition(lambda self: self.desk.running)
@@ -258,6 +268,26 @@ class AdmissionMachine(RuleBasedStateMachine):
             assert all(m.inflight >= 0 for m in state.members)
         waiting = {t for q in self.core.queues.values() for t in q}
         assert waiting == set(self.desk.waiting)
+
+    @invariant()
+    def endpoints_of_a_model_stand_where_their_loads_put_them(self) -> None:
+        for model in MODELS:
+            queue = self.core.queues.get((model, INTERACTIVE))
+            regular = [m.state for m in queue.members if not m.stands_in] if queue else []
+            pools = {state.pool for state in regular}
+            if len(regular) < 2:
+                assert pools <= {None}
+                continue
+            (pool,) = pools
+            assert set(pool.states) == set(regular)
+            for state in regular:
+                at = state.level, state.place
+                pool.moved(state)
+                assert (state.level, state.place) == at
+                running = [g.ticket.affinity for g in self.desk.running if g.member.state is state]
+                assert all(held <= running.count(key) for key, held in state.keys.items())
+            startable = {s for s in regular if s.usable and s.inflight < s.limit}
+            assert set(pool.by_load()) == startable
 
     @invariant()
     def guards_count_what_runs_and_never_sleep_through_their_time(self) -> None:

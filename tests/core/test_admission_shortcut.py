@@ -54,7 +54,6 @@ deployments = st.fixed_dictionaries(
         "slack": st.sampled_from([None, 0, 1, 2, 3, 6]),
         "overtakes": st.integers(0, 3),
         "law": st.sampled_from([Fixed, Restless]),
-        "replicas": st.sampled_from([1, 1, 2]),
     }
 )
 seconds = st.sampled_from([0.1, 1.0, 20.0, 40.0])
@@ -94,14 +93,12 @@ class Twin:
         made = [
             endpoint(
                 model,
-                host=f"h{replica}",
                 interactive=model in CHATS,
                 floor=floor,
                 ceiling=max(floor, ceiling),
                 slot_weight=slot_weight,
                 tokens_per_slot=plan["tokens_per_slot"],
             )
-            for replica in range(plan["replicas"])
             for model, floor, ceiling, slot_weight in zip(
                 MODELS, plan["floors"], plan["ceilings"], plan["slot_weights"], strict=True
             )

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.core.breaker import BreakerSettings
 from forebay.core.model import Ending, EngineState, Outcome, Signal
-from forebay.core.retries import Retries
+from forebay.core.retries import Retries, may_go_elsewhere
 from forebay.core.retry import RetryBudget
 from support.deployments import Desk, admission, endpoint
 
@@ -124,3 +124,19 @@ def test_budgets_follow_the_models_that_there_are():
     retries.budgets["m"].try_retry()
     retries.follow({"m": RetryBudget(5), "new": RetryBudget(3)})
     assert {model: budget.left for model, budget in retries.budgets.items()} == {"m": 4, "new": 3}
+
+
+def test_a_model_without_a_budget_is_tried_again_all_the_same():
+    setting = Setting("a", "b")
+    retries = Retries(setting.core, {})
+    (grant,) = setting.desk.running
+    retries.note(grant.ticket)
+    setting.desk.finish(grant, Ending(Outcome.FAILURE))
+    again = retries.again(grant.ticket, grant.endpoint.id, Outcome.FAILURE, 0.0)
+    assert again.avoid == {grant.endpoint.id}
+
+
+def test_an_answer_is_kept_back_only_where_another_endpoint_may_do_better():
+    assert all(map(may_go_elsewhere, FAILURES))
+    assert not may_go_elsewhere(Outcome.OK)
+    assert not may_go_elsewhere(Outcome.CLIENT_ERROR)

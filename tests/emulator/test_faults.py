@@ -98,3 +98,18 @@ def test_a_fault_survives_the_way_through_json() -> None:
     fault = Status(engine=CHAT, status=429, retry_after="7", next=3)
     adapter = TypeAdapter(Fault)
     assert adapter.validate_json(adapter.dump_json(fault)) == fault
+
+
+def test_a_fault_can_hit_by_what_is_asked_for() -> None:
+    poison, large = (
+        Status(engine=CHAT, status=500, containing="poison"),
+        Hang(engine=CHAT, over_bytes=20),
+    )
+    active = faults(poison, large)
+
+    def hits(body: bytes) -> Fault | None:
+        return active.take(CHAT, PATH, body, inference=True)
+
+    assert hits(b"a poison b") is poison
+    assert hits(b"x" * 20) is None
+    assert hits(b"x" * 21) is large

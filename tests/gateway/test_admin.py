@@ -182,6 +182,7 @@ class TestTheEmbeddingEndpoint:
             "fallback_configured": False,
             "failover_count": 0,
             "recovery_count": 0,
+            "identity": None,
         }
 
     @pytest.mark.parametrize(

@@ -312,3 +312,41 @@ class TestAffinity:
         running = await gateway(Hosts(serve, 1).config())
         answer = await asked(running, BODY, ("x-forebay-affinity", "k" * 257))
         assert (answer.status, answer.error["code"]) == (400, "invalid_affinity")
+
+    async def test_requests_with_one_key_go_to_one_endpoint(self, serve, gateway):
+        hosts = Hosts(serve, 4)
+        running = await gateway(hosts.config())
+        for _ in range(6):
+            await asked(running, BODY, ("x-forebay-affinity", "user-7"))
+        assert len(set(hosts.asked)) == 1
+
+    @pytest.mark.parametrize(
+        ("routing", "said", "keeps_together"),
+        [
+            ("hrw", {"prompt_cache_key": "thread-7"}, True),
+            ("hrw", {"user": "ann", "prompt_cache_key": None}, True),
+            ("hrw", {"user": ""}, False),
+            ("least_inflight", {"prompt_cache_key": "thread-7", "user": "ann"}, False),
+        ],
+    )
+    async def test_a_model_may_take_keys_from_the_body(
+        self, serve, gateway, routing, said, keeps_together
+    ):
+        hosts = Hosts(serve, 4)
+        config = hosts.config()
+        config["chat_models"][0]["routing"] = routing
+        running = await gateway(config)
+        body = json.dumps({"model": "m", "messages": [], **said}).encode()
+        for _ in range(12):
+            await asked(running, body)
+        assert (len(set(hosts.asked)) == 1) is keeps_together  # 12 at random: 1 in 4 million
+
+    async def test_the_header_goes_before_the_body(self, serve, gateway):
+        hosts = Hosts(serve, 4)
+        config = hosts.config()
+        config["chat_models"][0]["routing"] = "hrw"
+        running = await gateway(config)
+        for number in range(6):
+            body = json.dumps({"model": "m", "messages": [], "user": f"u{number}"}).encode()
+            await asked(running, body, ("x-forebay-affinity", "thread-7"))
+        assert len(set(hosts.asked)) == 1

@@ -8,10 +8,14 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
+from forebay.gateway.embeddings.guard import PROBE
 from support.http_responses import json_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+HARMLESS = "test"  # what the gateway asks for to see whether a server serves such requests at all
 
 
 def one_embedder(url: str, *, ceiling: int = 8, forebay: dict[str, Any] | None = None, **more):
@@ -29,7 +33,8 @@ def one_embedder(url: str, *, ceiling: int = 8, forebay: dict[str, Any] | None =
 
 def vector(text: str) -> list[float]:
     """The vector of ``"t17"`` is ``[17, -0.5]``: each tells whose it is."""
-    return [float(text.removeprefix("t").split(" ")[0]), -0.5]
+    number = 0 if text in {HARMLESS, PROBE} else text.removeprefix("t").split(" ")[0]
+    return [float(number), -0.5]
 
 
 def packed(values: list[float]) -> str:
@@ -89,8 +94,23 @@ class Embedder:
             await peer.send(answer)
 
     @property
-    def requests(self) -> list[dict[str, Any]]:
+    def harmless(self) -> int:
+        """Requests that were there to see whether it serves at all."""
+        return sum(request["input"] == [HARMLESS] for request in self._read())
+
+    def _read(self) -> list[dict[str, Any]]:
         return [json.loads(body) for body in self.bodies]
+
+    @property
+    def probes(self) -> int:
+        """Requests that were there to compare its vectors."""
+        return sum(request["input"] == [PROBE] for request in self._read())
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """Those that have a client's inputs."""
+        own = ([HARMLESS], [PROBE])
+        return [request for request in self._read() if request["input"] not in own]
 
     @property
     def sizes(self) -> list[int]:

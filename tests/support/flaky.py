@@ -81,7 +81,7 @@ def failing_over(  # noqa: PLR0913 - what a test needs to name, by name
         "MODEL_BREAKER_FAIL_THRESHOLD": 1,
         "MODEL_BREAKER_BASE_COOLDOWN_S": 0.3,
         "MODEL_BREAKER_MAX_COOLDOWN_S": 2,
-        "forebay": {"limit": "fixed", **(forebay or {})},
+        "forebay": {"limit": "fixed", "identity": None, **(forebay or {})},
         **more,
     }
     if chat_url is not None:

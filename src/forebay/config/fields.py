@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Kind: TypeAlias = Literal["chat", "embedding", "rerank"]
+Routing: TypeAlias = Literal["least_inflight", "hrw"]
 
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*", re.ASCII)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from forebay.adapters.engines.batching import NO_LIMITS
+
 # Stands for a server's host in the name of its group, and of that group's budget.
 HOST = "{host}"
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from forebay.config.fields import Kind
+    from forebay.adapters.engines.batching import BatchLimits
+    from forebay.config.fields import Kind, Routing
     from forebay.config.laws import LawSettings
     from forebay.config.problems import ConfigWarning
     from forebay.config.schema import ForebayConfig
@@ -34,6 +37,7 @@ class PlannedEndpoint:
         engine: the engine's name, or None to find out.
         metrics_url: where its metrics are. Not shown by `repr`: its query may hold a key.
         piece_tokens: best-effort requests for embeddings that are larger go in pieces; None: never.
+        batch_limits: how large a request for embeddings may be, as far as that is configured.
     """
 
     endpoint: Endpoint
@@ -44,6 +48,7 @@ class PlannedEndpoint:
     engine: str | None
     metrics_url: str = field(repr=False)
     piece_tokens: int | None = None
+    batch_limits: BatchLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class PlannedModel:
         endpoints: ids of the endpoints that serve it.
         fallbacks: ids of those that stand in for them.
         service_class: of the requests that do not ask for another one.
+        routing: `hrw` takes a request's affinity from its body, where no header has one.
     """
 
     id: str
@@ -84,6 +90,7 @@ class PlannedModel:
     endpoints: tuple[str, ...]
     fallbacks: tuple[str, ...]
     service_class: ServiceClass
+    routing: Routing = "least_inflight"
 
 
 @dataclass(frozen=True, slots=True)

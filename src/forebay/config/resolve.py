@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
+from forebay.adapters.engines.batching import BatchLimits
 from forebay.config import api_root
 from forebay.config.consistency import Use, check_law, check_models, check_roles, merged
 from forebay.config.fields import Kind
@@ -20,6 +21,7 @@ from forebay.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from forebay.config.fields import Routing
     from forebay.config.laws import LawSettings
     from forebay.config.plan import PlannedGroup
     from forebay.config.problems import Document, KeyPath
@@ -31,6 +33,7 @@ FALLBACK = "fallback"
 # at once on (operations per second ÷ bytes per second): pieces of five times that cost little, and
 # a model of half a billion parameters reads one in 0.05 s at 40 TFLOP/s (2 · parameters · tokens).
 PIECE_TOKENS = 2048
+_BATCH_KEYS = ("max_batch_items", "max_batch_tokens", "max_batch_bytes")
 
 
 def resolve(
@@ -147,6 +150,11 @@ def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndp
         engine=server.engine,
         metrics_url=server.metrics_url or f"{url.root}/metrics",
         piece_tokens=server.piece_tokens,
+        batch_limits=BatchLimits(
+            max_inputs=server.max_batch_items,
+            max_body_bytes=server.max_batch_bytes,
+            max_tokens=server.max_batch_tokens,
+        ),
     )
 
 
@@ -166,12 +174,13 @@ def _check_page(url: BaseUrl, path: KeyPath, findings: Findings) -> None:
 
 
 def _check_pieces(use: Use, findings: Findings) -> None:
-    if use.server.piece_tokens and use.kind != "embedding":
-        findings.warn(
-            "unused_piece_tokens",
-            (*use.path, "piece_tokens"),
-            "has no effect: only requests for embeddings go in pieces",
-        )
+    for key in ("piece_tokens", *_BATCH_KEYS):
+        if getattr(use.server, key) and use.kind != "embedding":
+            findings.warn(
+                f"unused_{key}",
+                (*use.path, key),
+                "has no effect: only requests for embeddings go in pieces",
+            )
 
 
 def _with_pieces(planned: PlannedEndpoint, groups: Mapping[str, PlannedGroup]) -> PlannedEndpoint:
@@ -213,11 +222,13 @@ def _bounds(use: Use, config: ForebayConfig, findings: Findings) -> tuple[int, i
 def _models(
     uses: list[Use], endpoints: tuple[PlannedEndpoint, ...], config: ForebayConfig
 ) -> dict[str, PlannedModel]:
-    models = {
-        use.model: PlannedModel(use.model, use.kind, (), (), _service_class(use, config))
-        for use in uses
-        if use.fallback_of is None
-    }
+    with_affinity = _with_affinity(config)
+    models: dict[str, PlannedModel] = {}
+    for use in uses:
+        if use.fallback_of is None:
+            routing: Routing = "hrw" if use.model in with_affinity else "least_inflight"
+            service_class = _service_class(use, config)
+            models[use.model] = PlannedModel(use.model, use.kind, (), (), service_class, routing)
     for planned in endpoints:
         endpoint = planned.endpoint
         for id_, stands_in in endpoint.serves:
@@ -227,3 +238,9 @@ def _models(
             else:
                 models[id_] = replace(model, endpoints=(*model.endpoints, endpoint.id))
     return models
+
+
+def _with_affinity(config: ForebayConfig) -> set[str]:
+    """The models that have `hrw` in one of their entries."""
+    entries = (*config.chat_models, *config.embedding_models, *config.rerank_models)
+    return {entry.id for entry in entries if entry.routing == "hrw"}

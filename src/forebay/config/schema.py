@@ -16,6 +16,7 @@ from forebay.config.fields import (
     Natural,
     OptionalSecret,
     RoleList,
+    Routing,
     Seconds,
     Text,
     Url,
@@ -62,6 +63,13 @@ class Server(Section):
     """Embedding models: tokens that one request may have; a larger one goes in pieces, each with a
     slot of its own. 0: never in pieces. Left out: 2048 where an interactive model is on the same
     GPU, else 0."""
+    max_batch_items: Count | None = None
+    """Embedding models: inputs that the server takes in one request. Left out: what the server
+    tells, or is found to take; likewise the next two."""
+    max_batch_tokens: Count | None = None
+    """Embedding models: tokens that the server takes in one request, all its inputs together."""
+    max_batch_bytes: Count | None = None
+    """Embedding models: bytes that the server takes in the body of one request."""
     note: str | None = None
     """For people; ignored."""
 
@@ -116,6 +124,9 @@ class ModelEntry(Server):
     """Several servers, in place of `base_url`."""
     fallback: FallbackEntry | None = None
     """A server that stands in for this one."""
+    routing: Routing = "least_inflight"
+    """How requests are spread over several servers. `least_inflight`: where most is free. `hrw`:
+    requests with the same `prompt_cache_key` or `user` prefer the same server."""
 
     @model_validator(mode="after")
     def _has_one_address(self) -> Self:

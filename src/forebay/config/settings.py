@@ -95,6 +95,16 @@ class DiscoverySettings(Section):
     """File with the certificates that sign the server's; without such a file the system's count."""
 
 
+class IdentitySettings(Section):
+    """Whether vectors of another endpoint are those of its model; compared before they are used."""
+
+    min_cosine: Part = 0.98
+    """Cosine between two endpoints' vectors of one text from which on they are one model's."""
+    allow_unverified: Flag = False
+    """Whether a fallback may serve while no endpoint of the model itself has answered since the
+    start, so that there is nothing to compare it with."""
+
+
 class ApiKey(Section):
     """A key that callers of the gateway present."""
 
@@ -117,6 +127,9 @@ class ForebaySettings(Section):
     """How many others may start before a model that waits with nothing running is next."""
     protection: Protection | None = None
     """Hold best-effort work back by chat's own times; {} for the usual target, null: do not."""
+    identity: IdentitySettings | None = IdentitySettings()
+    """Keep vectors of another model from callers, where several endpoints serve an embedding model;
+    null: trust the configuration."""
     queue: QueueSettings = QueueSettings()
     timeouts: TimeoutSettings = TimeoutSettings()
     breaker: BreakerSettings = BreakerSettings()

@@ -24,15 +24,18 @@ from forebay.core.grant import Grant, Verdict
 from forebay.core.model import Reason, Refusal, Ticket
 from forebay.core.observer import Observer
 from forebay.core.refusal import queue_full, refusal
+from forebay.core.routing import pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from forebay.core.endpoint import EndpointState
     from forebay.core.layout import Layout
+    from forebay.core.member import Member
     from forebay.core.model import Ending, Endpoint, ServiceClass, Signal, Timing
     from forebay.core.queue import Queue, QueueBounds
     from forebay.core.room import Room
+    from forebay.core.routing import Pool
 
 __all__ = ["Admission", "Grant", "Observer", "Verdict"]
 
@@ -82,28 +85,15 @@ class Admission:
         queue = self.layout.queues.get((ticket.model, ticket.service_class))
         if queue is None:
             return [Refusal(ticket, Reason.UNKNOWN_MODEL)]
-        grant = self._grant_at_once(queue, ticket, now)
-        if grant is not None:
-            return [grant]
-        dispatch = self._dispatch
-        if dispatch.changing:
-            for member in queue.members:
-                if member.state in dispatch.changing:
-                    dispatch.look(member.state, now)
-        refused = refusal(queue, ticket, now)
-        has_space = queue.has_space_for(ticket)
-        if refused is None and queue.head is not None and not has_space:
-            refused = queue_full(queue, ticket)
-        if refused is not None:
-            return dispatch.settle(now, [refused])
-        if queue.join(ticket):
-            dispatch.attend(queue)
-        out = dispatch.settle(now, [])
-        if not has_space and ticket in queue:  # the bounds are for those that wait
-            dispatch.leave(queue, ticket)
-            out.append(queue_full(queue, ticket))
-            dispatch.settle(now, out)
-        return out
+        if queue.sole is not None:
+            grant = self._grant_at_once(queue.sole, ticket, now)
+            if grant is not None:
+                return [grant]
+        elif queue.pool is not None and queue.head is None:
+            started = self._route(queue.pool, queue, ticket, now)
+            if started:
+                return started
+        return self._queue_up(queue, ticket, now)
 
     def cancel(self, ticket: Ticket, now: float) -> list[Verdict]:
         """Forget a ticket that waits; nothing happens if it does not wait any more."""
@@ -133,6 +123,8 @@ class Admission:
         state = member.state
         state.ended(grant, ending, now)
         state.inflight -= weight
+        if state.pool is not None:
+            state.pool.ended(state, grant.ticket.affinity)
         member.room.give_back(member, weight)
         if grant.guard is not None:
             grant.guard.ended(grant, now)
@@ -252,6 +244,8 @@ class Admission:
         if not state.draining:
             self.layout.set_floor(state, endpoint.floor)
         state.change(endpoint, now)
+        if state.pool is not None:
+            state.pool.rendezvous.changed()
         for member in state.members:
             self._dispatch.attend(member.queue)  # a request may take less here than before
         return self._rearrange(state, now)
@@ -287,15 +281,39 @@ class Admission:
                 self._rearrange(left, now, out)
         return out
 
-    def _grant_at_once(self, queue: Queue, ticket: Ticket, now: float) -> Grant | None:
+    def _queue_up(self, queue: Queue, ticket: Ticket, now: float) -> list[Verdict]:
+        """Let a ticket wait, unless it may start, or may not wait."""
+        dispatch = self._dispatch
+        if dispatch.changing:
+            for member in queue.members:
+                if member.state in dispatch.changing:
+                    dispatch.look(member.state, now)
+        refused = refusal(queue, ticket, now)
+        has_space = queue.has_space_for(ticket)
+        if refused is None and queue.head is not None and not has_space:
+            refused = queue_full(queue, ticket)
+        if refused is not None:
+            return dispatch.settle(now, [refused])
+        if queue.join(ticket):
+            dispatch.attend(queue)
+        out = dispatch.settle(now, [])
+        if not has_space and ticket in queue:  # the bounds are for those that wait
+            dispatch.leave(queue, ticket)
+            out.append(queue_full(queue, ticket))
+            dispatch.settle(now, out)
+        return out
+
+    def _grant_at_once(self, member: Member, ticket: Ticket, now: float) -> Grant | None:
         """Grant without queueing where nobody waits, in the usual case; None says nothing yet.
 
         This is what queueing, lining up and settling would come to, at a small part of their cost:
         R4 needs somebody who waits, so R1 to R3 remain.
+
+        Args:
+            member: the only regular one of its queue.
+            ticket: who asks.
+            now: the time.
         """
-        member = queue.sole
-        if member is None:
-            return None
         state, room = member.state, member.room
         if (
             room.waiting
@@ -313,6 +331,25 @@ class Admission:
                 return None
             room.catch_up(member)
         return member.start(ticket, 1, now)
+
+    def _route(self, pool: Pool, queue: Queue, ticket: Ticket, now: float) -> list[Verdict]:
+        """Start `ticket` at the endpoint that routing picks, if that is plain; nothing says not."""
+        if ticket.avoid or ticket.deadline <= now:
+            return []
+        dispatch = self._dispatch
+        for state in tuple(dispatch.changing):
+            if state.pool is pool:
+                dispatch.look(state, now)
+        picked = pick(pool, queue, ticket, now)
+        if picked is None:
+            return []
+        member, weight = picked
+        if not member.interactive:
+            member.room.catch_up(member)
+        out: list[Verdict] = []
+        dispatch.start(member, ticket, weight, now, out)
+        dispatch.line_up(member.state)  # whoever waits there may have got the turn
+        return dispatch.settle(now, out)
 
     def _revisit(self, state: EndpointState, now: float) -> list[Verdict]:
         """Start and refuse what may be, after something happened at `state`."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from forebay.core.model import Reason, Refusal
 from forebay.core.order import next_start
 from forebay.core.refusal import out_of_service
+from forebay.core.routing import choices
 
 if TYPE_CHECKING:
     from forebay.core.endpoint import EndpointState
-    from forebay.core.grant import Grant, Verdict
+    from forebay.core.grant import Verdict
     from forebay.core.member import Member, Start
     from forebay.core.model import Ticket
     from forebay.core.protection import Guard
@@ -47,6 +48,8 @@ class Dispatch:
     def look(self, state: EndpointState, now: float) -> None:
         """See what time, a law, the breaker or the engine changed at `state`."""
         if state.look(now):
+            if state.pool is not None:
+                state.pool.moved(state)
             for member in state.members:
                 member.room.refresh(member)
             self.review(state)
@@ -84,15 +87,12 @@ class Dispatch:
 
     def attend(self, queue: Queue) -> None:
         """Note, wherever it may matter, that `queue` has other tickets to start next, or none."""
-        members = queue.members
-        for member in members:
+        for member in queue.members:
             member.room.refresh(member)
             # What was held back for these at the endpoint's limit may go now: all line up.
             for each in member.state.members:
                 each.room.enlist(each)
-        if len(members) > 1:
-            members = sorted(members, key=_load, reverse=True)
-        for member in members:  # the last in is settled first: where most is free
+        for member in _worst_first(queue):  # the last in is settled first
             self._dirty.pop(member.room, None)
             self._dirty[member.room] = None
 
@@ -125,10 +125,18 @@ class Dispatch:
                     self.leave(member.queue, ticket)
                     out.append(Refusal(ticket, Reason.DEADLINE))
                 else:
-                    out.append(self._grant(member, ticket, weight, now))
-                    if not member.state.usable:  # it probes; the others do not wait for it
-                        self.flush(member.state, now, out)
+                    self._start_first(member, ticket, weight, now, out)
         return out
+
+    def start(
+        self, member: Member, ticket: Ticket, weight: int, now: float, out: list[Verdict]
+    ) -> None:
+        """Start `ticket`, which is in no queue, and note what follows."""
+        grant = member.start(ticket, weight, now)
+        out.append(grant)
+        if grant.pass_.probe:  # the others do not wait for it
+            self.look(member.state, now)
+            self.flush(member.state, now, out)
 
     def _next(self, room: Room, now: float) -> Start | None:
         guard = room.guard
@@ -139,11 +147,14 @@ class Dispatch:
                 self.holding[guard] = None
         return next_start(room)
 
-    def _grant(self, member: Member, ticket: Ticket, weight: int, now: float) -> Grant:
+    def _start_first(
+        self, member: Member, ticket: Ticket, weight: int, now: float, out: list[Verdict]
+    ) -> None:
+        """Start the first ticket of a queue that may start."""
         queue = member.queue
         was_picky = queue.picky
         queue.leave(ticket)
-        grant = member.start(ticket, weight, now)
+        self.start(member, ticket, weight, now, out)
         head = queue.head
         if (
             head is None
@@ -152,9 +163,18 @@ class Dispatch:
             or head.size_tokens != ticket.size_tokens
         ):
             self.attend(queue)
-        if grant.pass_.probe:
-            self.look(member.state, now)
-        return grant
+
+
+def _worst_first(queue: Queue) -> list[Member]:
+    """A queue's members, where its head would best start last; one may come twice."""
+    members, head = queue.members, queue.head
+    if len(members) == 1 or head is None:
+        return members
+    ranked = sorted(members, key=_load, reverse=True)
+    if queue.pool is not None:
+        best = [queue.member_of(s.endpoint.id) for s in choices(queue.pool, head.affinity)]
+        ranked += reversed(list(dict.fromkeys(best)))
+    return ranked
 
 
 def _load(member: Member) -> tuple[bool, float]:

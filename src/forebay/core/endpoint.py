@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from forebay.core.member import Member
     from forebay.core.model import Decision, Ending, Endpoint, Signal, Timing
     from forebay.core.observer import Observer
+    from forebay.core.routing import Pool
 
 # Weight of a new reading in a running mean of times.
 _TIME_GAIN = 0.1
 # How often a limit that ramps is looked at while requests wait, seconds.
 _RELOOK_S = 1.0
 _SOON_S = 0.001
-# An engine that said that it sleeps, and then nothing for so long, is tried again, seconds.
+# What an engine said holds for so long; one that slept is then tried again. Seconds.
 _STALE_S = 15.0
 # A request that ends like this says that the endpoint needs rest; a time that comes with anything
 # else (a wrong key, say) is its caller's business.
@@ -52,6 +53,12 @@ class EndpointState:
         calm: a look would change nothing, nor will one until something else happens: it is usable,
             its breaker closed, its limit where the law put it.
         draining: it finishes what it has, and gets nothing more.
+        pool: where it stands by its load, if its model has several endpoints.
+        level: its place there, together with `place`.
+        keys: requests in flight by their affinity.
+        others: requests at its engine, by what that said last, that are none of ours. They count
+            until `others_until`, and only where endpoints are compared.
+        peak: the most slots that were taken at once since then, or about that time.
         signal: what its engine last said of itself.
         held_until: it asked to be left alone until then.
         service_s: running mean of how long a request holds its slot; 0 while not known.
@@ -73,6 +80,13 @@ class EndpointState:
     draining: bool = field(default=False, init=False)
     usable: bool = field(default=True, init=False)
     calm: bool = field(default=True, init=False)
+    pool: Pool | None = field(default=None, init=False)
+    level: int = field(default=-1, init=False)
+    place: int = field(default=0, init=False)
+    keys: dict[str, int] = field(default_factory=dict, init=False)
+    others: float = field(default=0.0, init=False)
+    others_until: float = field(default=-inf, init=False)
+    peak: int = field(default=0, init=False)
     signal: Signal | None = field(default=None, init=False)
     held_until: float = field(default=-inf, init=False)
     service_s: float = field(default=0.0, init=False)
@@ -91,6 +105,16 @@ class EndpointState:
     def live(self) -> int:
         """How many grants are out; `inflight` counts their slots."""
         return sum(member.live for member in self.members)
+
+    @property
+    def load(self) -> float:
+        """The share of its limit that is taken."""
+        return (self.inflight + self.others) / self.limit
+
+    @property
+    def to_be_tried(self) -> bool:
+        """Whether the next request would be the probe after an outage."""
+        return self.usable and not self._closed
 
     @property
     def inflight_by_class(self) -> dict[ServiceClass, int]:
@@ -197,12 +221,22 @@ class EndpointState:
         """Fold in what the engine says of itself; None means that it could not be read."""
         if signal is not None:
             self.signal = signal
+            if self.pool is not None:
+                self._compare(signal, self.pool)
         elif self.signal is not None and now - self.signal.at >= _STALE_S:
             self.signal = None  # not knowing never stops traffic
         self.calm = False
         decision = self.law.on_signal(signal, now=now)
         if decision is not None:
             self._limit_moved(decision, now)
+
+    def _compare(self, signal: Signal, pool: Pool) -> None:
+        """See what others there are at the engine: what it has beyond all that may be ours."""
+        waiting = (signal.waiting or 0.0) if signal.waiting_unit == "requests" else 0.0
+        self.others = max(0.0, (signal.running or 0.0) + waiting - self.peak)
+        self.others_until = signal.at + _STALE_S
+        self.peak = self.inflight
+        pool.heard(self)
 
     def change(self, endpoint: Endpoint, now: float) -> None:
         """Take over what the configuration says of it now: the bounds of its limit, and sizes."""

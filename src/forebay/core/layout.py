@@ -16,6 +16,7 @@ from forebay.core.model import ServiceClass
 from forebay.core.protection import Guard
 from forebay.core.queue import Queue
 from forebay.core.room import Room
+from forebay.core.routing import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -98,6 +99,7 @@ class Layout:
         self._enter_room(state)
         for member in state.members:
             member.queue.add(member)
+        self._spread(endpoint.model)
         self._protect(group)
         return state
 
@@ -123,6 +125,7 @@ class Layout:
             # One that nobody ever joins.
             member.queue = Queue(queue.model, queue.service_class, queue.bounds)
             member.room.refresh(member)
+        self._spread(state.endpoint.model)
         state.native.room.set_floor(state.native, 0)
         self._protect(state.endpoint.gpu_group)
         return served
@@ -134,6 +137,7 @@ class Layout:
         for member in state.members:
             member.queue = self._queue(member.queue.model, member.queue.service_class)
             member.queue.add(member)
+        self._spread(state.endpoint.model)
         self._protect(state.endpoint.gpu_group)
 
     def remove(self, state: EndpointState) -> None:
@@ -251,6 +255,24 @@ class Layout:
         del self._groups[name][state.endpoint.id]
         if not self._groups[name]:
             del self._groups[name]
+
+    def _spread(self, model: str) -> None:
+        """Let requests be spread over a model's regular endpoints, if it has several."""
+        queues = [queue for c in ServiceClass if (queue := self.queues.get((model, c))) is not None]
+        if not queues:  # of a stand-in that serves it under another name
+            return
+        regular = [member.state for member in queues[0].members if not member.stands_in]
+        if len(regular) == 1:
+            regular = []
+        pool = queues[0].pool or Pool(self.rules.rng)
+        for state in pool.states:
+            if state not in regular:
+                pool.remove(state)
+        for state in regular:
+            if state.pool is None:
+                pool.add(state)
+        for queue in queues:
+            queue.pool = pool if regular else None
 
     def _protect(self, group: str) -> None:
         """Put a guard before every GPU on which chat runs, whether or not it has a budget."""

@@ -89,9 +89,17 @@ class Member:
         Args:
             turn: the member that has been overtaken often enough to be next.
         """
-        state, ticket = self.state, self.head
-        if ticket is None or not state.usable or (self.room.held and not self.interactive):
+        ticket = self.head
+        if ticket is None or (self.room.held and not self.interactive):
             return None
+        weight = self.admits(ticket, turn)
+        return (self, ticket, weight) if weight else None
+
+    def admits(self, ticket: Ticket, turn: Member | None) -> int:
+        """R1: the slots that `ticket` may take here now, as far as its endpoint goes; 0: none."""
+        state = self.state
+        if not state.usable:
+            return 0
         limit = most = state.limit
         at_floor = self.inflight >= self.floor
         # Its endpoint's member that has the turn is next; of however small a limit, a floor leaves
@@ -103,7 +111,7 @@ class Member:
             and turn.interactive <= self.interactive
             and (at_floor or self.inflight >= limit - 1)
         ):
-            return None
+            return 0
         if not self.interactive:
             native = state.native
             if native.priority:
@@ -113,7 +121,7 @@ class Member:
             if self is not turn and at_floor:
                 for first in self.yields_to:
                     if first.waiting:
-                        return None
+                        return 0
         weight = state.endpoint.slots_for(ticket)
         if weight > 1:
             # More than it could ever hold is all that it can hold: such a request runs alone.
@@ -121,13 +129,24 @@ class Member:
             most = most if room_most is None else min(most, room_most)
             weight = max(1, min(weight, most))
         if state.inflight + weight > limit:
-            return None
-        return self, ticket, weight
+            return 0
+        return weight
+
+    def weight_at_once(self, ticket: Ticket, now: float) -> int:
+        """The slots that `ticket` may take now, if it passes nobody (`Room.lets_pass`); 0: none."""
+        room = self.room
+        guard = None if self.interactive else room.guard
+        if guard is not None and guard.holds(now):
+            return 0
+        weight = self.admits(ticket, None)
+        return weight if weight and room.fits(self, weight) else 0
 
     def start(self, ticket: Ticket, weight: int, now: float) -> Grant:
         """Take `weight` slots for `ticket`."""
         state, guard = self.state, self.room.guard
         state.inflight += weight
+        if state.pool is not None:
+            state.pool.started(state, ticket.affinity)
         self.room.take(self, weight)
         if guard is not None:
             guard.started(self, now)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from forebay.core.member import Member
     from forebay.core.model import ServiceClass, Ticket
+    from forebay.core.routing import Pool
 
 # Tickets by arrival, each with its number; unlike a deque, one in the middle leaves in constant
 # time.
@@ -49,6 +50,7 @@ class Queue:
         bounds: how much may wait.
         members: the endpoints, in this class, that serve the model or stand in for it.
         sole: the only one of them that is not a stand-in, if there is one only.
+        pool: those that are not stand-ins, if there are several.
         head: the ticket that has waited longest.
         size_bytes: what all of them occupy.
         picky: some of them avoid an endpoint.
@@ -59,6 +61,7 @@ class Queue:
     bounds: QueueBounds
     members: list[Member] = field(default_factory=list)
     sole: Member | None = field(default=None, init=False)
+    pool: Pool | None = field(default=None, init=False)
     head: Ticket | None = field(default=None, init=False)
     size_bytes: int = field(default=0, init=False)
     picky: bool = field(default=False, init=False)

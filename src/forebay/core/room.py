@@ -106,6 +106,15 @@ class Room:
             kept = self._gaps - member.gap
         return self.inflight + weight + kept <= self.budget
 
+    def lets_pass(self, member: Member) -> bool:
+        """Whether it is plain that a start of `member`, if it fits, passes nobody who waits here.
+
+        Nobody waits, or only best-effort work of which none has the turn, and `member` is not.
+        """
+        if not self.waiting:
+            return True
+        return member.interactive and not self.interactive and self.turn is None
+
     def most(self, member: Member) -> int | None:
         """The most slots that `member` could ever hold: the budget less the others' reserves."""
         if self.budget is None:

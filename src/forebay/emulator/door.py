@@ -47,7 +47,7 @@ class Door:
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
             body = await request.read()
-            fault = self.faults.take(self.engine, request.path, inference=inference)
+            fault = self.faults.take(self.engine, request.path, body, inference=inference)
             entry = self.record.begin(self.engine) if inference else Entry(lambda _: None)
             return await Exchange(request, body, entry, fault, self.error_body).answer(handler)
 

@@ -149,11 +149,19 @@ class EmbeddingApi:
         """
         method = "single" if len(texts) == 1 else "batch"
         self._answers["te_request_count", method] += 1
+        self._check_tokens(sum(text.tokens for text in texts))
         with self._permits(len(texts)):
             job = EmbeddingJob(tuple(text.tokens for text in texts))
             with self._runner.running(job) as progress:
                 await progress.reach(1)
         self._answers["te_request_success", method] += 1
+
+    def _check_tokens(self, tokens: int) -> None:
+        """Refuse more tokens than one request may have, as hosted services do; TEI takes any."""
+        most = self._spec.max_request_tokens
+        if most is not None and tokens > most:
+            message = f"Requested {tokens} tokens, max {most} tokens per request"
+            raise self._refusal(400, "max_tokens_per_request", message)
 
     @contextmanager
     def _permits(self, texts: int) -> Iterator[None]:

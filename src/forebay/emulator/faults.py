@@ -2,7 +2,9 @@
 
 A fault belongs to one engine. It hits the inference requests of that engine, or, with `path`, the
 requests to that path only (``/metrics``, ``/health``, …); `next` limits how many it hits,
-`probability` makes it hit by chance. Of several active faults the oldest that hits is taken.
+`probability` makes it hit by chance, `containing` and `over_bytes` by the request's body (an input
+that the engine chokes on, a batch that its memory does not hold). Of several active faults the
+oldest that hits is taken.
 
 ``after_chunks`` is counted in events of a stream; on a response that is not a stream, 0 means
 after the headers and more means after half of the body.
@@ -35,6 +37,14 @@ class _Fault(BaseModel):
     probability: float = Field(default=1.0, gt=0, le=1)
     next: int | None = Field(default=None, ge=1)
     path: str | None = Field(default=None, pattern="^/")
+    containing: str | None = Field(default=None, min_length=1)
+    over_bytes: int | None = Field(default=None, ge=0)
+
+    def concerns(self, body: bytes) -> bool:
+        """Whether a request with that body is one that it hits."""
+        if self.over_bytes is not None and len(body) <= self.over_bytes:
+            return False
+        return self.containing is None or self.containing.encode() in body
 
 
 class Slow(_Fault):
@@ -43,6 +53,8 @@ class Slow(_Fault):
     kind: Literal["slow"] = "slow"
     factor: float = Field(gt=0)
     path: None = None
+    containing: None = None
+    over_bytes: None = None
 
 
 class Hang(_Fault):
@@ -173,11 +185,13 @@ class Faults:
         """Return what is active, with `next` counted down."""
         return [armed.fault.model_copy(update={"next": armed.left}) for armed in self._armed]
 
-    def take(self, engine: EngineName, path: str, *, inference: bool) -> Fault | None:
+    def take(
+        self, engine: EngineName, path: str, body: bytes = b"", *, inference: bool
+    ) -> Fault | None:
         """Return the fault that hits a request to `path`, and count the hit."""
         for armed in self._armed:
             fault = armed.fault
-            if fault.engine is not engine or isinstance(fault, Slow):
+            if fault.engine is not engine or isinstance(fault, Slow) or not fault.concerns(body):
                 continue
             everywhere = inference or isinstance(fault, Loading)
             if (fault.path == path or (fault.path is None and everywhere)) and self._hits(armed):

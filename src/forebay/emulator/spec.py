@@ -82,6 +82,8 @@ class EmbeddingSpec(_Spec):
         max_batch_tokens: padded tokens of one step's batch.
         max_input_tokens: longer texts are truncated.
         max_client_batch: texts in one request; more are refused with 422.
+        max_request_tokens: tokens of all texts in one request; more are refused with 400.
+            None: any number.
         max_concurrent_inputs: texts in the engine; more are refused with 429.
         max_body_bytes: longer requests are refused with 413.
     """
@@ -95,6 +97,7 @@ class EmbeddingSpec(_Spec):
     max_batch_tokens: int = Field(default=16384, ge=1)
     max_input_tokens: int = Field(default=8192, ge=1)
     max_client_batch: int = Field(default=32, ge=1)
+    max_request_tokens: int | None = Field(default=None, ge=1)
     max_concurrent_inputs: int = Field(default=4096, ge=1)
     max_body_bytes: int = Field(default=2_000_000, ge=1)
 

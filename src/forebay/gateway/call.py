@@ -50,12 +50,14 @@ class Call:
 
     Attributes:
         affinity: see `Ticket.affinity`.
+        attempts: endpoints that it has been sent to, the present one among them.
         keepalive: keeps a stream alive that has nothing to say yet.
     """
 
     __slots__ = (
         "affinity",
         "asked_at",
+        "attempts",
         "body",
         "clock",
         "context",
@@ -90,15 +92,16 @@ class Call:
         self.deadline = deadline
         self.context = context
         self.affinity: str | None = None
+        self.attempts = 1
         self.keepalive: KeepAlive | None = None
         self.loop = context.loop
         self.clock = context.loop.time
         self.settings = context.settings
         self.metrics = context.metrics
 
-    def part(self, body: bytes, responder: Responder) -> Call:
+    def part(self, body: bytes, responder: Responder, *, attempts: int = 1) -> Call:
         """A part of this request: with another body, and `responder` to take the answer."""
-        return Call(
+        part = Call(
             self.request,
             responder,
             self.look,
@@ -108,6 +111,8 @@ class Call:
             self.deadline,
             self.context,
         )
+        part.attempts = attempts
+        return part
 
     @property
     def id_was_sent(self) -> bool:

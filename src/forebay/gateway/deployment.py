@@ -19,6 +19,7 @@ from forebay.core.failovers import Failovers
 from forebay.core.observer import Observers
 from forebay.core.retries import Retries
 from forebay.drivers.aio import AsyncLimiter
+from forebay.gateway.embeddings.guards import IdentityGuards
 from forebay.gateway.targets import Targets
 from forebay.live import Live, Reload
 
@@ -65,9 +66,11 @@ class Deployment:
         self.failovers.watch(admission)
         self.retries = Retries(admission, retry_budgets(plan))
         self.reload = Reload(plan, self.apply)
+        self.identity = IdentityGuards(self)
         self._stack = AsyncExitStack()
         self._plan = plan
         self._weighed = _weighed(plan)
+        self._together = _together(plan)
         self._on_change: list[Callable[[ForebaySettings], None]] = []
 
     async def __aenter__(self) -> Self:
@@ -78,6 +81,8 @@ class Deployment:
         self._stack.push_async_callback(self._live.aclose)
         self._live.start()
         self._warn_of_few_files()
+        self._stack.push_async_callback(self.identity.aclose)
+        self.identity.start()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -93,7 +98,8 @@ class Deployment:
         """Put another plan in force while requests run; returns what that changed."""
         self.settings = self.targets.settings = plan.config.forebay
         changes = self._live.apply(plan)
-        self._weighed = _weighed(plan)
+        self._weighed, self._together = _weighed(plan), _together(plan)
+        self.identity.follow()
         for changed in self._on_change:
             changed(self.settings)
         self._warn_of_few_files()
@@ -111,12 +117,19 @@ class Deployment:
         """Whether the size of a request to `model` decides how many slots it takes."""
         return model in self._weighed
 
+    def keeps_together(self, model: str | None) -> bool:
+        """Whether what requests to `model` have in common is looked for in their bodies."""
+        return model in self._together
+
     def status(self) -> dict[str, Any]:
         """What is so now: see `forebay.config.status`, and where the configuration came from."""
         scrapers = {id_: target.scraper for id_, target in self.targets.items()}
         limiter = self.limiter
+        now = status(self.plan, limiter.admission, scrapers, limiter.now())
+        for id_, model in now["models"].items():
+            model["identity"] = self.identity.status(id_)
         return {
-            **status(self.plan, limiter.admission, scrapers, limiter.now()),
+            **now,
             "config": self.reload.status(),
         }
 
@@ -127,9 +140,10 @@ class Deployment:
             Rejected: there is no such embedding model.
         """
         limiter = self.limiter
-        return embedding_endpoint_status(
+        now = embedding_endpoint_status(
             self.plan, limiter.admission, self.failovers, limiter.now(), key
         )
+        return {**now, "identity": self.identity.status(now["model"])}
 
     def _warn_of_few_files(self) -> None:
         """Each request needs a descriptor towards its client, and one towards its endpoint."""
@@ -150,3 +164,8 @@ def _weighed(plan: Plan) -> frozenset[str]:
     """The models whose requests weigh by their size."""
     endpoints = (planned.endpoint for planned in plan.endpoints)
     return frozenset(e.model for e in endpoints if not e.fallback_of and e.tokens_per_slot)
+
+
+def _together(plan: Plan) -> frozenset[str]:
+    """The models whose requests are kept together by what they have in common."""
+    return frozenset(model.id for model in plan.models.values() if model.routing == "hrw")

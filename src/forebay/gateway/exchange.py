@@ -258,9 +258,8 @@ class Exchange:
             self.target.header,
             (b"x-forebay-queued-ms", b"%d" % (queued_s * 1000) if queued_s else b"0"),
         ]
-        avoided = self.lease.grant.ticket.avoid
-        if avoided:
-            own.append((b"x-forebay-attempts", b"%d" % (len(avoided) + 1)))
+        if self.call.attempts > 1:
+            own.append((b"x-forebay-attempts", b"%d" % self.call.attempts))
         return self._received.to_client(own, call.request_id, id_was_sent=call.id_was_sent)
 
     def _first_byte_s(self) -> float:

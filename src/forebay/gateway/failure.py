@@ -23,7 +23,7 @@ _STATUS_OF_STREAMED_ERROR = {
     Outcome.CONGESTION: _UNAVAILABLE,
     Outcome.LOADING: _UNAVAILABLE,
 }
-_NO_FAULT = frozenset({Outcome.CONGESTION, Outcome.LOADING})
+_NO_FAULT = frozenset({Outcome.CONGESTION, Outcome.LOADING, Outcome.CLIENT_ERROR})
 _CODE = "upstream_error"
 _EXCERPT_BYTES = 500
 # A time-out of the request's own deadline may fire this much before it: timers are rounded.
@@ -45,7 +45,7 @@ class Failed(Exception):  # noqa: N818 - it carries an answer
 
     @property
     def level(self) -> int:
-        """How loudly to log it: that an endpoint is busy, or still starts, is no fault."""
+        """How loudly to log it: no endpoint is to blame for being busy, or for a wrong request."""
         return logging.INFO if self.ending.outcome in _NO_FAULT else logging.WARNING
 
 

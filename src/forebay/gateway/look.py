@@ -28,6 +28,7 @@ _PART_HEAD_BYTES = 1024
 # A form is looked through up to here; transcriptions and edits of images have some ten parts.
 _MOST_PARTS = 256
 _GZIP = zlib.MAX_WBITS | 16
+_NO_KEY = frozenset({b"", b"null", b'""'})
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -39,6 +40,8 @@ class Look(msgspec.Struct, frozen=True):
         service_tier: OpenAI's name for a class of requests.
         input: its JSON as it came, nothing if there is none; embeddings look into it.
         encoding_format: likewise.
+        prompt_cache_key: likewise; OpenAI's name for what requests with a common beginning share.
+        user: likewise; what that was called before.
     """
 
     model: str | None = None
@@ -46,6 +49,17 @@ class Look(msgspec.Struct, frozen=True):
     service_tier: str | None = None
     input: msgspec.Raw = msgspec.Raw()
     encoding_format: msgspec.Raw = msgspec.Raw()
+    prompt_cache_key: msgspec.Raw = msgspec.Raw()
+    user: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def affinity(self) -> str | None:
+        """What the body has in common with others that should run at the same endpoint."""
+        for raw in (self.prompt_cache_key, self.user):
+            key = bytes(raw)
+            if key not in _NO_KEY:
+                return key.decode().strip('"')
+        return None
 
 
 _decoder = msgspec.json.Decoder(Look)

@@ -165,6 +165,7 @@ class Proxy:
         if ticket is None:
             return None
         deployment.metrics.retried(ticket, outcome)
+        call.attempts += 1
         try:
             return await self._slot(ticket)
         except Rejected:
@@ -185,6 +186,8 @@ class Proxy:
         now = self._loop.time()
         call = Call(request, responder, look, body, request_id, now, now + timeout_s, self._context)
         call.affinity = _affinity(request)
+        if call.affinity is None and self._deployment.keeps_together(look.model):
+            call.affinity = look.affinity
         return call
 
     def _named(self, look: Look) -> Look:

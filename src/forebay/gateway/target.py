@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from forebay.adapters.engines.base import Engine
+    from forebay.adapters.engines.batching import BatchLimits
     from forebay.adapters.engines.http import HttpFetch
     from forebay.adapters.engines.scraper import Scraper
     from forebay.adapters.upstream import Upstream
@@ -31,6 +32,7 @@ class Target:
         fetch: reads one of its URLs, apart from the data plane.
         header: tells callers that it answered.
         piece_tokens: see `PlannedEndpoint`.
+        batch_limits: see `PlannedEndpoint`.
     """
 
     endpoint: Endpoint
@@ -43,6 +45,7 @@ class Target:
     fetch: HttpFetch
     header: tuple[bytes, bytes]
     piece_tokens: int | None
+    batch_limits: BatchLimits
 
     @classmethod
     def make(
@@ -61,6 +64,7 @@ class Target:
             fetch=fetch,
             header=(b"x-forebay-endpoint", planned.endpoint.id.encode()),
             piece_tokens=planned.piece_tokens,
+            batch_limits=planned.batch_limits,
         )
 
     @property

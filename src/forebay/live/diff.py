@@ -69,7 +69,16 @@ class Reconnect:
 Step = Drain | Move | Update | SetBudget | Add | Reconnect
 
 # Of the planned endpoint: what its client is made from.
-_CLIENT = ("kind", "model_key", "url", "api_key", "engine", "metrics_url", "piece_tokens")
+_CLIENT = (
+    "kind",
+    "model_key",
+    "url",
+    "api_key",
+    "engine",
+    "metrics_url",
+    "piece_tokens",
+    "batch_limits",
+)
 _CLIENT_SETTINGS = frozenset({"forebay.timeouts.connect_s", "forebay.scrape_interval_s"})
 # What makes a law, a breaker or a guard; those that run keep theirs until a restart.
 _UNTIL_RESTART = (
@@ -80,6 +89,7 @@ _UNTIL_RESTART = (
     "forebay.limit",
     "forebay.max_overtakes",
     "forebay.protection",
+    "forebay.identity",
     "forebay.breaker",
     "forebay.timeouts.probe_s",
 )

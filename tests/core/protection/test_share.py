@@ -52,6 +52,17 @@ def test_a_little_above_the_best_level_is_a_step_too() -> None:
     assert law.value == best
 
 
+def test_a_level_that_was_good_before_is_no_trial() -> None:
+    law = share(4.0)
+    for value in (4.0, 8.0):
+        law.value = value
+        law.judge(RIGHT, 1.25, 0.0, used=True)
+    law.value = 4.0
+    law.judge(FAST, 1.2, 1.0, used=True)
+    assert law.value == 5
+    assert not law.on_trial
+
+
 def test_a_level_that_chat_stood_and_stands_no_more_is_no_step_too_far() -> None:
     law = share()
     law.judge(FAST, 1.0, 0.0, used=True)

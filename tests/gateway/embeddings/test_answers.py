@@ -50,7 +50,7 @@ def test_what_is_passed_on_unread_would_not_have_been_changed(data, inputs, spac
         assert encoded
         return
     assert [msgspec.json.decode(item["index"]) for item in answer.items] == list(range(inputs))
-    assert json.loads(answers.merged([answer]))["data"] == data
+    assert json.loads(answers.merged([(0, answer)]))["data"] == data
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])

@@ -390,12 +390,12 @@ class TestAPieceThatFails:
                 return at_most(1)(request)
             if request["input"] == ["t3"]:
                 await eventually(lambda: running.inflight == 4)
-                return json_response({"x": 1}, status="418 Teapot")
+                return json_response({"x": 1}, status="503 Service Unavailable")
             return None
 
         running = await gateway(one_embedder(Embedder(serve, behave).url, ceiling=4))
         answer = await ask(running, texts(9))
-        assert (answer.status, answer.json) == (418, {"x": 1})
+        assert (answer.status, answer.json) == (503, {"x": 1})
         await eventually(lambda: running.idle)
         # The slot that the failed one gave back may have gone to one more.
         assert running.counted("forebay_requests_total", outcome="cancelled") in {3, 4}

@@ -26,7 +26,9 @@ class Told:
 @dataclass
 class Target:
     scraper: Told
+    batch_limits: BatchLimits = field(default_factory=BatchLimits)
     id: str = "m@a"
+    name: str = "endpoint 'm@a'"
 
 
 def endpoint(**limits):
@@ -48,6 +50,28 @@ async def test_the_stricter_of_what_is_told_and_learnt_holds():
     assert known.limits == BatchLimits(4, 100, None)
     known.target.scraper.batch_limits = BatchLimits()
     assert known.limits == BatchLimits(8, 100, None)
+
+
+def test_what_is_configured_counts_in_the_place_of_what_is_told():
+    told = Told(BatchLimits(max_inputs=32, max_body_bytes=2_000_000))
+    known = KnownEndpoint(Target(told, BatchLimits(max_body_bytes=8_000_000, max_tokens=500)))
+    assert known.limits == BatchLimits(32, 8_000_000, None, 500)
+    known.learn(BatchLimits(max_tokens=300))
+    assert known.limits.max_tokens == 300
+
+
+def test_what_was_found_is_believed_for_a_while():
+    now = 0.0
+    known = KnownEndpoint(Target(Told(BatchLimits(max_inputs=32))), lambda: now)
+    known.find(BatchLimits(max_tokens=100))
+    known.find(BatchLimits(max_inputs=8))
+    assert known.limits == BatchLimits(max_inputs=8, max_tokens=100)
+    now = 599.0
+    assert known.limits.max_tokens == 100
+    now = 600.0
+    assert known.limits == BatchLimits(max_inputs=32)
+    known.find(BatchLimits(max_inputs=16))
+    assert known.limits == BatchLimits(max_inputs=16)
 
 
 async def test_without_a_limit_nobody_waits():

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from forebay.gateway.embeddings.inputs import Encoding
+    from forebay.gateway.embeddings.results import Failures
 
 # The two keys with what should follow: a number, or the beginning of a vector that is not empty.
 _SCAN = re.compile(rb'"(?:(index)|embedding)"\s*:\s*(?:(\d+)\s*[,}]|("|\[\s*[-\d]))?')
@@ -166,20 +167,33 @@ def _convert(item: _Item, encoding: Encoding | None) -> int:
     return len(unpacked(embedding))
 
 
-def merged(answers: Sequence[Answer]) -> bytes:
-    """One answer out of those for consecutive inputs: the first one's fields, usage summed up."""
-    items = [item for answer in answers for item in answer.items]
-    for index, item in enumerate(items):
-        item["index"] = msgspec.Raw(b"%d" % index)
-    fields: dict[str, object] = {**_fields.decode(answers[0].body)}
-    usage = _sum(_usages(answers))
+def merged(answers: Sequence[tuple[int, Answer]], failures: Sequence[Failures] = ()) -> bytes:
+    """One answer out of several: the first one's fields, usage summed up.
+
+    Args:
+        answers: in the inputs' order, each with the index of its first input.
+        failures: inputs that none of them has; told in a list of ``errors``.
+    """
+    items = []
+    for start, answer in answers:
+        for index, item in enumerate(answer.items, start):
+            item["index"] = msgspec.Raw(b"%d" % index)
+            items.append(item)
+    fields: dict[str, object] = {**_fields.decode(answers[0][1].body)}
+    usage = _sum(_usages(answer for _, answer in answers))
     if usage:
         fields["usage"] = usage
     fields["data"] = items
+    if failures:
+        fields["errors"] = [
+            {"index": index, "code": failure.code, "message": failure.message}
+            for failure in sorted(failures, key=lambda failure: failure.start)
+            for index in range(failure.start, failure.stop)
+        ]
     return msgspec.json.encode(fields)
 
 
-def _usages(answers: Sequence[Answer]) -> Iterable[dict[str, object]]:
+def _usages(answers: Iterable[Answer]) -> Iterable[dict[str, object]]:
     for answer in answers:
         try:
             yield _object.decode(answer.usage)

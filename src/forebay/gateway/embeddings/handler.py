@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from forebay.gateway.embeddings import answers, inputs
 from forebay.gateway.embeddings.known import KnownEndpoint
-from forebay.gateway.embeddings.pieces import Pieces, RefusedUpstream
+from forebay.gateway.embeddings.pieces import Pieces
+from forebay.gateway.embeddings.results import takes_part
 from forebay.gateway.refusal import Refused, internal_error
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from forebay.gateway.call import Call
     from forebay.gateway.deployment import Deployment
     from forebay.gateway.embeddings.inputs import Inputs
-    from forebay.gateway.embeddings.pieces import Part
+    from forebay.gateway.embeddings.results import Failures, Part
     from forebay.gateway.message import Request
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class EmbeddingsHandler:
         Raises:
             Refused: it cannot be served, whatever the endpoint.
         """
+        takes_part(call.request)
         wanted = inputs.read(call.look, call.body)
         if wanted.are_tokens:
             for known in self._endpoints(call).values():
@@ -62,16 +64,15 @@ class EmbeddingsHandler:
         """Answer a request. Every refusal and failure becomes an answer."""
         pieces = Pieces(call, wanted, service_class, self._deployment, self._endpoints(call))
         try:
-            parts = await pieces.run()
-        except RefusedUpstream as refused:
-            await refused.held.pass_on(call.responder)
+            results = await pieces.run()
+            parts = results.in_order()
         except Refused as refused:
             await refused.answer(call.responder, call.own_headers())
         except Exception:  # noqa: BLE001 - whatever it is, the client hears of it
             _log.exception("%s: cannot be served", call.request_id.decode("latin-1"))
             await internal_error().answer(call.responder, call.own_headers())
         else:
-            await _answer(call, parts, pieces.queued_s)
+            await _answer(call, parts, results.failures, pieces.queued_s)
 
     def _endpoints(self, call: Call) -> Mapping[str, KnownEndpoint]:
         """The endpoints that a request may go to, those that only stand in among them."""
@@ -96,7 +97,7 @@ class EmbeddingsHandler:
         for id_ in self._known.keys() - targets.keys():
             del self._known[id_]
         for id_, known in self._known.items():
-            known.target = targets[id_]
+            known.use(targets[id_])
         for model, endpoints in self._of_model.items():
             for id_ in endpoints.keys() - targets.keys():
                 del endpoints[id_]
@@ -116,13 +117,13 @@ def _see_that_it_takes_tokens(known: KnownEndpoint) -> None:
         )
 
 
-async def _answer(call: Call, parts: list[Part], queued_s: float) -> None:
+async def _answer(call: Call, parts: list[Part], failures: list[Failures], queued_s: float) -> None:
     first = parts[0].held
-    understood = [part.answer for part in parts if part.answer is not None]
+    understood = [(part.start, part.answer) for part in parts if part.answer is not None]
     if not understood:
         await first.pass_on(call.responder)
         return
-    body = answers.merged(understood)
+    body = answers.merged(understood, failures)
     headers = [
         pair
         for pair in first.headers

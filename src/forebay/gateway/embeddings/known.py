@@ -3,34 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import deque
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING
 
-from forebay.adapters.engines.batching import BatchLimits
+from forebay.adapters.engines.batching import NO_LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from forebay.adapters.engines.batching import BatchLimits
     from forebay.gateway.target import Target
+
+_log = logging.getLogger(__name__)
+
+# How long a limit is believed that nobody told: memory that was short may be free again.
+_FOUND_FOR_S = 600.0
 
 
 class KnownEndpoint:
-    """One endpoint, as its answers and its engine describe it.
+    """One endpoint, as its configuration, its engine and its answers describe it.
+
+    What is configured counts in the place of what the engine tells; what refusals told, and what
+    was found by cutting batches up, only ever makes it less.
 
     Args:
         target: the endpoint.
+        clock: seconds, monotonic.
 
     Attributes:
         refuses_base64: it was asked for base64 and only answered when asked for floats.
         pieces: requests for embeddings that it works on now.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
         self.target = target
         self.refuses_base64 = False
         self.pieces = 0
-        self._told = self._learned = self._limits = BatchLimits()
+        self._clock = clock
+        self._told = self._learned = self._found = NO_LIMITS
+        self._limits = target.batch_limits
+        self._found_until = inf
         self._inputs = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
@@ -39,17 +55,42 @@ class KnownEndpoint:
 
     @property
     def limits(self) -> BatchLimits:
-        """How much it takes: what its engine tells, and what its refusals told."""
+        """How much it takes."""
         told = self.target.scraper.batch_limits
-        if told is not self._told:  # a new one after every read, and few of those
+        forgets = self._clock() >= self._found_until
+        if forgets:
+            self._found, self._found_until = NO_LIMITS, inf
+        if forgets or told is not self._told:  # a new one after every read, and few of those
             self._told = told
-            self._limits = _both(told, self._learned)
+            self._work_out()
         return self._limits
+
+    def use(self, target: Target) -> None:
+        """Reach it in another way; what is known of it stays."""
+        self.target = target
+        self._work_out()
 
     def learn(self, refusal: BatchLimits) -> None:
         """Remember the limits that a refusal told of."""
-        self._learned = _both(self._learned, refusal)
-        self._limits = _both(self._limits, refusal)
+        self._learned = self._learned.within(refusal)
+        self._work_out()
+
+    def find(self, limits: BatchLimits) -> None:
+        """Remember for a while what passed, where twice as much did not."""
+        self._found = self._found.within(limits)
+        self._found_until = self._clock() + _FOUND_FOR_S
+        self._work_out()
+        _log.warning(
+            "%s refused a batch and took its halves; for the next %.0f minutes it gets no larger "
+            "ones: %s",
+            self.target.name,
+            _FOUND_FOR_S / 60,
+            limits,
+        )
+
+    def _work_out(self) -> None:
+        configured = self.target.batch_limits.or_else(self._told)
+        self._limits = configured.within(self._learned).within(self._found)
 
     async def room(self, inputs: int, deadline: float) -> None:
         """Wait, first come first served, until `inputs` more do not exceed what it takes at once.
@@ -97,16 +138,3 @@ class KnownEndpoint:
     def _fits(self, inputs: int) -> bool:
         most = self.limits.max_inputs_in_flight
         return most is None or not self._inputs or self._inputs + inputs <= most
-
-
-def _both(one: BatchLimits, other: BatchLimits) -> BatchLimits:
-    """What keeps within both."""
-    return BatchLimits(
-        max_inputs=_smaller(one.max_inputs, other.max_inputs),
-        max_body_bytes=_smaller(one.max_body_bytes, other.max_body_bytes),
-        max_inputs_in_flight=_smaller(one.max_inputs_in_flight, other.max_inputs_in_flight),
-    )
-
-
-def _smaller(one: int | None, other: int | None) -> int | None:
-    return min((limit for limit in (one, other) if limit is not None), default=None)

@@ -2,24 +2,28 @@
 
 Each piece has a slot of its own. How large it is, is decided when its slot, and so its endpoint, is
 known; a request is in the queue with one ticket at a time, behind whoever came before. A piece
-whose endpoint fails is asked for again at another one. If there is none, the request fails, and its
-other pieces are given up.
+that is refused may come again, in another way (see `inquiry`); one whose endpoint fails is asked
+for at another one. If there is none, the request fails, and its other pieces are given up; unless
+the client takes what there is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forebay.core.model import Ending, Outcome, ServiceClass, Ticket
 from forebay.errors import Rejected
 from forebay.gateway.embeddings import answers
 from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
+from forebay.gateway.embeddings.inquiry import InputFailed, Inquiry, Refusal
+from forebay.gateway.embeddings.piece import Attempts
 from forebay.gateway.embeddings.remaining import Remaining
+from forebay.gateway.embeddings.results import Part, Results, takes_part
 from forebay.gateway.exchange import Exchange
-from forebay.gateway.failure import Failed, OwnWords
+from forebay.gateway.failure import Failed, OwnWords, refused_in_its_words
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
@@ -29,9 +33,10 @@ if TYPE_CHECKING:
     from forebay.gateway.call import Call
     from forebay.gateway.deployment import Deployment
     from forebay.gateway.embeddings.answers import Answer
+    from forebay.gateway.embeddings.guard import ModelGuard
     from forebay.gateway.embeddings.inputs import Inputs
     from forebay.gateway.embeddings.known import KnownEndpoint
-    from forebay.gateway.embeddings.remaining import Piece
+    from forebay.gateway.embeddings.piece import Piece
 
 _log = logging.getLogger(__name__)
 
@@ -39,37 +44,8 @@ _CANCELLED, _FAILURE = Ending(Outcome.CANCELLED), Ending(Outcome.FAILURE)
 # Pieces of one request that are worked on at a time.
 _OUTSTANDING = 8
 _LOOK_BYTES = 4096
-_CLIENT_ERROR = Outcome.CLIENT_ERROR
-_TOO_LARGE, _SERVER_ERROR = 413, 500
-
-
-@dataclass(slots=True)
-class Part:
-    """What came back for one piece.
-
-    Args:
-        start: index of its first input.
-        held: the endpoint's answer.
-        answer: the same, understood; None if it is everything, and nothing needs to be changed.
-    """
-
-    start: int
-    held: HeldAnswer
-    answer: Answer | None
-
-
-class RefusedUpstream(Exception):  # noqa: N818 - an endpoint's answer, to be passed on
-    """An endpoint's answer that is no success.
-
-    Args:
-        held: the answer.
-        ending: what it tells of the endpoint.
-    """
-
-    def __init__(self, held: HeldAnswer, ending: Ending) -> None:
-        super().__init__(held.status)
-        self.held = held
-        self.ending = ending
+_OK = Outcome.OK
+_NOWHERE: frozenset[str] = frozenset()
 
 
 class Pieces:
@@ -99,19 +75,21 @@ class Pieces:
         self._class = service_class
         self._deployment = deployment
         self._known = known
+        assert call.look.model is not None  # noqa: S101 - the proxy has seen to it
+        self._model = call.look.model
         self._remaining = Remaining(inputs, in_pieces=service_class is ServiceClass.BEST_EFFORT)
-        self._done: list[Part] = []
+        self._results = Results(partial=takes_part(call.request))
         self._at_work: list[KnownEndpoint] = []  # one for each piece under way
         self._turn = asyncio.Lock()
         self._room = Room()
+        self._inquiry = Inquiry(call, self._remaining, self._room)
         self.queued_s = 0.0
 
-    async def run(self) -> list[Part]:
-        """Get all answers, in the inputs' order.
+    async def run(self) -> Results:
+        """Get all answers.
 
         Raises:
-            Refused: no slot, or an endpoint that failed.
-            RefusedUpstream: an endpoint refused.
+            Refused: no slot, or an endpoint that refused or failed.
         """
         if all(map(self._remaining.is_one_piece, self._known.values())):
             await self._step()  # mostly that is all, and it needs no tasks
@@ -122,7 +100,7 @@ class Pieces:
                         tasks.create_task(self._work())
             except ExceptionGroup as group:
                 raise group.exceptions[0] from None
-        return sorted(self._done, key=lambda part: part.start)
+        return self._results
 
     async def _work(self) -> None:
         while self._remaining:
@@ -133,7 +111,13 @@ class Pieces:
         async with self._turn:
             if not self._remaining:
                 return
-            lease = await self._slot()
+            try:
+                lease = await self._slot()
+            except Refused as refused:
+                for start, stop, _, attempts in self._remaining.give_up():
+                    # Why the first attempt failed is what the client should know.
+                    self._results.give_up(start, stop, attempts.refused or refused)
+                return
             if self._remaining.one_at_a_time:
                 await self._use(lease)
                 return
@@ -141,18 +125,18 @@ class Pieces:
 
     async def _slot(self) -> Lease:
         call, deployment = self._call, self._deployment
-        assert call.look.model is not None  # noqa: S101 - the proxy has seen to it
+        failed_at = self._remaining.next_attempts.avoid
         ticket = Ticket(
-            call.look.model,
+            self._model,
             self._class,
             call.clock(),
             call.deadline,
             size_bytes=len(call.body),
             size_tokens=self._remaining.next_tokens(self._known.values()),
             affinity=call.affinity,
-            avoid=self._remaining.next_avoid,
+            avoid=failed_at | self._unfit,
         )
-        if not ticket.avoid:
+        if not failed_at:
             deployment.retries.note(ticket)
         try:
             lease = await deployment.limiter.slot(ticket)
@@ -163,35 +147,47 @@ class Pieces:
         self.queued_s += lease.queued_s
         return lease
 
+    @property
+    def _guard(self) -> ModelGuard | None:
+        """There may be one by the next piece: endpoints come and go."""
+        return self._deployment.identity.of(self._model)
+
+    @property
+    def _unfit(self) -> frozenset[str]:
+        """Endpoints that would not give the model's vectors."""
+        guard = self._guard
+        return guard.unfit if guard is not None else _NOWHERE
+
     async def _use(self, lease: Lease) -> None:
         """Have the next piece served, and give the slot back, whatever happens."""
-        ending = _CANCELLED  # unless something else turns out
-        refused: Refused | None = None
+        ending = told = _CANCELLED  # unless something else turns out
+        failed: Failed | None = None
         try:
             known = self._known[lease.endpoint.id]
             piece = self._remaining.take(known, lease.grant.ticket.size_tokens)
-            ending = await self._serve(piece, lease)
-        except Failed as failed:
-            ending, refused = failed.ending, failed.refused
-            _log.log(failed.level, "%s: %s", self._call.request_id.decode("latin-1"), refused)
-        except RefusedUpstream as upstream:
-            ending = upstream.ending
-            raise
+            ending = told = await self._serve(piece, lease)
+            if piece.after_failure and ending.outcome is _OK:
+                told = _CANCELLED  # the whole that this is a half of has told of the endpoint
+        except Failed as error:
+            ending, told, failed = error.ending, error.ending, error
+            _log.log(error.level, "%s: %s", self._call.request_id.decode("latin-1"), error)
         finally:
-            lease.settle(ending)
+            lease.settle(told)
             self._deployment.metrics.ended(lease.endpoint, ending)
-        if refused is not None and not self._goes_elsewhere(piece, lease, ending.outcome):
-            raise refused
+        if failed is not None and not self._goes_elsewhere(piece, failed, lease):
+            self._results.give_up(piece.start, piece.stop, failed.refused)
 
-    def _goes_elsewhere(self, piece: Piece, failed: Lease, outcome: Outcome) -> bool:
+    def _goes_elsewhere(self, piece: Piece, failed: Failed, lease: Lease) -> bool:
         """Whether a piece that failed is asked for again; nothing of its answer is kept."""
-        ticket = self._deployment.retries.again(
-            failed.grant.ticket, failed.endpoint.id, outcome, self._call.clock()
-        )
+        outcome = _FAILURE.outcome if isinstance(failed, InputFailed) else failed.ending.outcome
+        # Its ticket may have been another piece's: see `Remaining.take`.
+        failed_at, id_ = piece.attempts.avoid, lease.endpoint.id
+        before = replace(lease.grant.ticket, avoid=failed_at | (self._unfit - {id_}))
+        ticket = self._deployment.retries.again(before, id_, outcome, self._call.clock())
         if ticket is None:
             return False
         self._deployment.metrics.retried(ticket, outcome)
-        self._remaining.put_back(piece, ticket.avoid)
+        self._remaining.put_back(piece, Attempts(failed_at | {id_}, failed.refused))
         return True
 
     async def _serve(self, piece: Piece, lease: Lease) -> Ending:
@@ -205,43 +201,39 @@ class Pieces:
         self._at_work.append(known)
         try:
             with known.working(piece.inputs):
+                guard = self._guard
+                if guard is not None:
+                    await guard.check(self._call, known.target, lease)
                 return await self._exchange(piece, lease)
         finally:
             self._at_work.remove(known)
 
     async def _exchange(self, piece: Piece, lease: Lease) -> Ending:
-        held, target = HeldAnswer(self._room), piece.known.target
+        held, known = HeldAnswer(self._room), piece.known
         body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
+        part = self._call.part(body, held, attempts=len(piece.attempts.avoid) + 1)
         try:
-            ending = await Exchange(self._call.part(body, held), target, lease).run()
-        except Failed as failed:
-            held.drop()  # what there is of it
-            # Also a refusal that cannot be passed on, such as a proxy's in HTML: without words.
-            refused = failed.refused
-            words = refused.words if isinstance(refused, OwnWords) else b""
-            if self._asks_again(piece, refused.status, words[:_LOOK_BYTES], failed.ending):
-                return failed.ending
-            raise
-        if not held.ok:
-            beginning = b"".join(held.pieces)[:_LOOK_BYTES]
-            if self._asks_again(piece, held.status, beginning, ending):
-                held.drop()
+            ending = await Exchange(part, known.target, lease).run()
+            if held.ok:
+                self._results.parts.append(Part(piece.start, held, self._understood(piece, held)))
+                self._inquiry.passed(piece)
+                known.refuses_base64 |= piece.as_float
                 return ending
-            raise RefusedUpstream(held, ending)
-        self._done.append(Part(piece.start, held, self._understood(piece, held)))
-        if piece.as_float:
-            piece.known.refuses_base64 = True
-        return ending
+            words = b"".join(held.pieces)
+            raise refused_in_its_words(known.target, held.status, held.headers, words, ending)
+        except Failed as failed:
+            held.drop()
+            again = await self._inquiry.asks_again(piece, self._refusal(failed, known), lease)
+            if again is None:
+                raise
+            return again
 
-    def _asks_again(self, piece: Piece, status: int, body: bytes, ending: Ending) -> bool:
-        own = self._at_work.count(piece.known)
-        alone = piece.known.pieces == own and ending.retry_after_s is None
-        if status == _SERVER_ERROR and ending.outcome is _CLIENT_ERROR:
-            status = _TOO_LARGE  # how llama.cpp and Ollama call an input that is too large
-        try:
-            return self._remaining.ask_again(piece, status, body, alone=alone)
-        except Refused as refused:
-            raise Failed(refused, ending) from None
+    def _refusal(self, failed: Failed, known: KnownEndpoint) -> Refusal:
+        refused = failed.refused
+        # Without words: one that cannot be passed on, such as a proxy's in HTML.
+        said = refused.words[:_LOOK_BYTES] if isinstance(refused, OwnWords) else b""
+        alone = known.pieces == self._at_work.count(known)
+        return Refusal(refused.status, said, failed.ending, alone)
 
     def _understood(self, piece: Piece, held: HeldAnswer) -> Answer | None:
         encoding = self._inputs.encoding
@@ -253,7 +245,6 @@ class Pieces:
                 return None
             answer = answers.read(content, piece.inputs, encoding)
         except InvalidAnswer as invalid:
-            held.drop()
             message = f"{piece.known.target.name} sent no valid answer: {invalid}"
             refused = Refused(502, message, code="upstream_invalid_response")
             raise Failed(refused, _FAILURE) from invalid

@@ -1,0 +1,207 @@
+"""Sees to it that vectors of another model never reach a caller: see `forebay.core.identity`.
+
+A model with several endpoints, or with a stand-in, has a guard. Before an endpoint's first vectors
+are used, it embeds one text in the slot that it was given for them, and the result is compared with
+the model's reference. That is taken when the gateway starts, or with the first request that one of
+the model's regular endpoints serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from forebay.core.identity import Identity
+from forebay.core.model import Ending, Outcome
+from forebay.gateway.call import TIMEOUT_HEADER, Call
+from forebay.gateway.embeddings import answers
+from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
+from forebay.gateway.embeddings.results import excerpt
+from forebay.gateway.exchange import Exchange
+from forebay.gateway.failure import Failed
+from forebay.gateway.look import Look
+from forebay.gateway.message import Request
+from forebay.gateway.refusal import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from forebay.config.settings import IdentitySettings
+    from forebay.core.identity import Verdict
+    from forebay.drivers.aio import Lease
+    from forebay.gateway.target import Target
+
+_log = logging.getLogger(__name__)
+
+# Long enough that models differ in it, short enough that none cuts it.
+PROBE = "A reservoir stores the water of wet years for the fields of dry ones."
+_CONFIGURATION = Ending(Outcome.CONFIGURATION)
+_vector = msgspec.json.Decoder(list[float])
+
+
+class Incomparable(Exception):  # noqa: N818 - why, to go into a message
+    """An endpoint that serves, but gives no vector of the probe."""
+
+
+class ModelGuard:
+    """Compares the endpoints of one model.
+
+    Args:
+        model: its id.
+        settings: how much alike is alike, and what to do without a reference.
+        clock: seconds, monotonic.
+
+    Attributes:
+        identity: what is known by now.
+    """
+
+    def __init__(self, model: str, settings: IdentitySettings, clock: Callable[[], float]) -> None:
+        self.model = model
+        self.identity = Identity(settings.min_cosine)
+        self._allow_unverified = settings.allow_unverified
+        self._clock = clock
+        self._warned_of: set[str] = set()
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @property
+    def unfit(self) -> frozenset[str]:
+        """Ids of the endpoints that must not be used."""
+        return self.identity.unfit(self._clock())
+
+    async def check(self, call: Call, target: Target, lease: Lease) -> None:
+        """See that an endpoint's vectors are the model's.
+
+        Args:
+            call: for which they are to be used.
+            target: the endpoint.
+            lease: the slot that the call has there.
+
+        Raises:
+            Failed: they are not, or that cannot be told; the endpoint must not be used.
+        """
+        verdict = self.identity.verdict(target.id, self._clock())
+        if verdict is None:
+            verdict = await self._compared(call, target, lease)
+        if verdict is not None and not verdict.same:
+            raise Failed(_mismatch(self.model, target, verdict), _CONFIGURATION)
+
+    async def _compared(self, call: Call, target: Target, lease: Lease) -> Verdict | None:
+        """Compare an endpoint; None if it may be used without."""
+        try:
+            async with asyncio.timeout_at(call.deadline), self._locks[target.id]:
+                known = self.identity.verdict(target.id, self._clock())
+                if known is not None:  # found out while waiting for the lock
+                    return known
+                if self.identity.reference is None and self._stands_in(target):
+                    self._go_without_reference(target)
+                    return None
+                return await self._judged(call, target, lease)
+        except TimeoutError:
+            message = f"{target.name} was not compared before the request's deadline"
+            raise Failed(
+                Refused(504, message, code="deadline"), Ending(Outcome.CANCELLED)
+            ) from None
+
+    def _stands_in(self, target: Target) -> bool:
+        return (self.model, False) not in target.endpoint.serves
+
+    def _go_without_reference(self, target: Target) -> None:
+        """Let a stand-in serve that nothing can be compared with, if that is allowed."""
+        if self._allow_unverified:
+            if target.id not in self._warned_of:
+                self._warned_of.add(target.id)
+                _log.warning("%s serves %r without having been compared", target.name, self.model)
+            return
+        message = (
+            f"{target.name} stands in for {self.model!r}, and no regular endpoint of that has "
+            "answered since the gateway started, with which its vectors could be compared; bring "
+            "one back, or set forebay.identity.allow_unverified"
+        )
+        raise Failed(Refused(503, message, code="identity_unverified"), _CONFIGURATION)
+
+    async def _judged(self, call: Call, target: Target, lease: Lease) -> Verdict:
+        try:
+            vector = await self._embedded(call, target, lease)
+        except Incomparable as why:
+            message = f"{target.name} cannot be compared for {self.model!r}: {why}"
+            if self._stands_in(target):
+                refused = Refused(502, message, code="identity_unverified")
+                raise Failed(refused, _CONFIGURATION) from None
+            _log.warning("%s", message)
+            return self.identity.trust(target.id, str(why), self._clock())
+        verdict = self.identity.judge(target.id, vector, self._clock())
+        if not verdict.same:
+            _log.error(
+                "identity model=%s endpoint=%s has other vectors and is not used: %s",
+                self.model,
+                target.id,
+                verdict.reason,
+            )
+        else:
+            _log.info("identity model=%s endpoint=%s %s", self.model, target.id, verdict.reason)
+        return verdict
+
+    async def _embedded(self, call: Call, target: Target, lease: Lease) -> Sequence[float]:
+        """The endpoint's vector of the probe.
+
+        Raises:
+            Failed: it failed.
+            Incomparable: it answered, but gave none.
+        """
+        held = HeldAnswer(Room())
+        await Exchange(_probing(call, self.model, held), target, lease).run()
+        if not held.ok:
+            raise Incomparable(f"it answered {held.status}: {excerpt(b''.join(held.pieces))}")
+        try:
+            answer = answers.read(held.content(), 1, "float")
+            return _vector.decode(answer.items[0]["embedding"])
+        except (InvalidAnswer, msgspec.MsgspecError) as invalid:
+            raise Incomparable(str(invalid)) from invalid
+
+    def status(self, endpoints: Sequence[str]) -> dict[str, Any]:
+        """What is known, as plain values."""
+        identity, now = self.identity, self._clock()
+        verdicts = {id_: identity.verdict(id_, now) for id_ in endpoints}
+        return {
+            "reference": identity.reference.endpoint_id if identity.reference else None,
+            "endpoints": {id_: _verdict_json(verdict) for id_, verdict in verdicts.items()},
+        }
+
+
+def _probing(call: Call, model: str, held: HeldAnswer) -> Call:
+    """A request for one text, in the time that `call` has."""
+    body = msgspec.json.encode({"model": model, "input": [PROBE]})
+    headers = [(b"content-type", b"application/json")]
+    if not call.deadline_is_default:
+        headers.append((TIMEOUT_HEADER, call.request.fields[TIMEOUT_HEADER]))
+    return Call(
+        Request(b"POST", b"/v1/embeddings", b"", headers, body),
+        held,
+        Look(model=model),
+        body,
+        call.request_id,
+        call.asked_at,
+        call.deadline,
+        call.context,
+    )
+
+
+def _mismatch(model: str, target: Target, verdict: Verdict) -> Refused:
+    message = (
+        f"{target.name} gives other vectors than {model!r} has ({verdict.reason}); it is not used. "
+        "See that it serves the same model with the same pooling and normalisation"
+    )
+    return Refused(502, message, code="identity_mismatch")
+
+
+def _verdict_json(verdict: Verdict | None) -> dict[str, Any]:
+    if verdict is None:
+        return {"state": "unverified", "cosine": None, "reason": None}
+    cosine = None if verdict.cosine is None else round(verdict.cosine, 4)
+    same = "trusted" if verdict.cosine is None else "same"
+    state = same if verdict.same else "different"
+    return {"state": state, "cosine": cosine, "reason": verdict.reason}

@@ -1,0 +1,269 @@
+"""Vectors of another model never reach a caller."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from forebay.emulator import EmbeddingSpec, Emulator, EmulatorSpec, EngineName, Status
+from forebay.gateway.embeddings.guard import PROBE
+from support.embedder import Embedder, embeddings, refusal, texts
+from support.flaky import Flaky, failing_over
+from support.http_responses import json_response
+from support.waiting import eventually
+from support.wire import JSON, connected
+
+pytestmark = pytest.mark.anyio
+
+FAILS = refusal("500 Internal Server Error", "broken")
+TIMES = {"weights_s": 0.001, "overhead_s": 0.002, "token_s": 1e-6}
+
+
+async def ask(running, inputs, *headers):
+    async with connected(running.port) as wire:
+        body = {"model": "m", "input": inputs}
+        return await wire.ask("POST", "/v1/embeddings", body, [JSON, *headers])
+
+
+def guarded(primary, fallback, **identity):
+    return failing_over(f"{primary}/v1", f"{fallback}/v1", forebay={"identity": identity})
+
+
+def known(running):
+    return running.status()["models"]["m"]["identity"]
+
+
+def states(running):
+    return [endpoint["state"] for endpoint in known(running)["endpoints"].values()]
+
+
+async def referenced(running):
+    await eventually(lambda: known(running)["reference"] is not None)
+    await eventually(lambda: running.idle)
+
+
+async def cooled_down(running):
+    await eventually(lambda: running.breaker("m")["cooldown_remaining_s"] == 0)
+
+
+def of_another_model(request):
+    """Its vectors have another direction."""
+    data = [{"index": n, "embedding": [1.0, 3.0]} for n in range(len(request["input"]))]
+    return json_response({"object": "list", "data": data})
+
+
+def one_more_dimension(request):
+    data = [{"index": n, "embedding": [0.0, -0.5, 0.0]} for n in range(len(request["input"]))]
+    return json_response({"object": "list", "data": data})
+
+
+class TestAStandIn:
+    async def test_the_same_model_serves_after_one_call_of_one_input(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        assert [r["input"] for r in primary.requests] == [[PROBE]]
+        assert fallback.bodies == []
+        primary.mode = "reset"
+        answers = await asyncio.gather(*(ask(running, texts(3)) for _ in range(8)))
+        assert {answer.status for answer in answers} == {200}
+        assert fallback.probes == 1
+        assert len(fallback.requests) == 8
+        assert states(running) == ["same", "same"]
+        await eventually(lambda: running.idle)
+
+    @pytest.mark.parametrize("behave", [of_another_model, one_more_dimension])
+    async def test_another_model_does_not_serve(self, serve, gateway, caplog, behave):
+        primary, fallback = Flaky(serve), Embedder(serve, behave)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        primary.mode = "reset"
+        for _ in range(3):
+            answer = await ask(running, texts(3))
+            assert answer.status in {502, 503}
+            assert answer.error["code"] in {"identity_mismatch", "unavailable"}
+        assert (fallback.probes, fallback.requests) == (1, [])
+        assert states(running) == ["same", "different"]
+        assert "has other vectors and is not used" in caplog.text
+        await eventually(lambda: running.idle)
+
+    async def test_the_refusal_tells_which_and_why(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve, of_another_model)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        primary.mode = "reset"
+        answer = await ask(running, texts(3))
+        assert (answer.status, answer.error["code"]) == (502, "identity_mismatch")
+        assert "gives other vectors than 'm' has (cosine -0.9487 to m@" in answer.error["message"]
+
+    async def test_it_serves_again_once_the_primary_is_back(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve, of_another_model)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        primary.mode = "reset"
+        await ask(running, texts(3))
+        primary.mode = "ok"
+        await cooled_down(running)
+        assert (await ask(running, texts(3))).status == 200
+        assert fallback.requests == []
+
+    async def test_where_the_bound_is_lower_it_serves(self, serve, gateway):
+        primary = Flaky(serve)
+        fallback = Embedder(serve, lambda r: _all(r, [0.1, -0.5]))  # cosine 0.9806
+        running = await gateway(guarded(primary.url, fallback.url, min_cosine=0.98))
+        await referenced(running)
+        primary.mode = "reset"
+        assert (await ask(running, texts(3))).status == 200
+
+    async def test_where_the_bound_is_higher_it_does_not(self, serve, gateway):
+        primary = Flaky(serve)
+        fallback = Embedder(serve, lambda r: _all(r, [0.1, -0.5]))
+        running = await gateway(guarded(primary.url, fallback.url, min_cosine=0.99))
+        await referenced(running)
+        primary.mode = "reset"
+        assert (await ask(running, texts(3))).error["code"] == "identity_mismatch"
+
+    async def test_one_that_gives_no_vector_of_a_text_does_not_serve(self, serve, gateway):
+        def behave(request):
+            if request["input"] == [PROBE]:
+                return refusal("400 Bad Request", "input_type is required")
+            return embeddings(request)
+
+        primary, fallback = Flaky(serve), Embedder(serve, behave)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        primary.mode = "reset"
+        answer = await ask(running, texts(3))
+        assert (answer.status, answer.error["code"]) == (502, "identity_unverified")
+        assert "input_type is required" in answer.error["message"]
+
+    async def test_one_that_calls_the_model_differently_is_asked_by_that_name(self, serve, gateway):
+        primary, fallback = Flaky(serve), Flaky(serve)
+        config = guarded(primary.url, fallback.url)
+        config["embedding_models"][0]["fallback"]["id"] = "other-name"
+        running = await gateway(config)
+        await referenced(running)
+        primary.mode = "reset"
+        assert (await ask(running, texts(3))).status == 200
+        assert [r["model"] for r in fallback.requests] == ["other-name"] * 2
+
+    async def test_off_nothing_is_asked(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve, of_another_model)
+        config = failing_over(f"{primary.url}/v1", f"{fallback.url}/v1")
+        running = await gateway(config)
+        primary.mode = "reset"
+        assert (await ask(running, texts(3))).status == 200
+        assert fallback.probes == 0
+        assert known(running) is None
+
+
+def _all(request, vector):
+    data = [{"index": n, "embedding": vector} for n in range(len(request["input"]))]
+    return json_response({"object": "list", "data": data})
+
+
+class TestWithoutAReference:
+    async def test_a_stand_in_does_not_serve(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve)
+        primary.mode = "reset"
+        running = await gateway(guarded(primary.url, fallback.url))
+        answer = await ask(running, texts(3))
+        assert (answer.status, answer.error["code"]) == (503, "identity_unverified")
+        assert "set forebay.identity.allow_unverified" in answer.error["message"]
+        assert fallback.bodies == []
+        assert states(running) == ["unverified", "unverified"]
+        await eventually(lambda: running.idle)
+
+    async def test_it_does_if_that_is_allowed(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve)
+        primary.mode = "reset"
+        running = await gateway(guarded(primary.url, fallback.url, allow_unverified=True))
+        for _ in range(2):
+            assert (await ask(running, texts(3))).status == 200
+        assert fallback.probes == 0
+
+    async def test_the_first_request_of_the_primary_takes_it(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve)
+        primary.mode = "reset"
+        running = await gateway(guarded(primary.url, fallback.url))
+        await ask(running, texts(3))
+        primary.mode = "ok"
+        await cooled_down(running)
+        await ask(running, texts(3))  # unless the gateway just asks for itself
+        await eventually(lambda: known(running)["reference"] is not None)
+
+    async def test_the_primary_serves_though_it_gives_no_vector_of_a_text(self, serve, gateway):
+        def behave(request):
+            if request["input"] == [PROBE]:
+                return refusal("400 Bad Request", "input_type is required")
+            return embeddings(request)
+
+        primary = Embedder(serve, behave)
+        running = await gateway(guarded(primary.url, Embedder(serve).url))
+        for _ in range(3):
+            assert (await ask(running, texts(3))).status == 200
+        assert primary.probes <= 2, "when it starts, and with the first request"
+        assert states(running) == ["trusted", "unverified"]
+
+
+class TestSeveralRegularEndpoints:
+    async def test_one_with_other_vectors_is_left_out(self, serve, gateway):
+        """Though the first attempt there is a retry, none of those that follow is one."""
+        good, bad = Embedder(serve), Embedder(serve, of_another_model)
+        endpoints = [
+            {"base_url": f"{s.url}/v1", "gpu_group": f"gpu-{n}", "engine": "unknown"}
+            for n, s in enumerate((good, bad))
+        ]
+        entry = {"id": "m", "endpoints": endpoints, "max_concurrent_requests": 2}
+        running = await gateway({"embedding_models": [entry], "forebay": {"limit": "fixed"}})
+        await referenced(running)
+        wrong = known(running)["reference"].endswith(bad.url.rpartition(":")[2])
+        servers = (bad, good) if wrong else (good, bad)
+        for _ in range(4):
+            answers = await asyncio.gather(*(ask(running, texts(3)) for _ in range(8)))
+            assert {answer.status for answer in answers} == {200}
+        assert len(servers[0].requests) == 32
+        assert (servers[1].probes, servers[1].requests) == (1, [])
+        assert running.counted("forebay_retries_total", model="m") <= 2
+        assert all(e["breaker"]["failures"] == 0 for e in running.status()["endpoints"].values())
+
+    async def test_a_single_one_is_never_asked(self, serve, gateway):
+        only = Embedder(serve)
+        config = guarded(only.url, only.url)
+        del config["embedding_models"][0]["fallback"]
+        running = await gateway(config)
+        assert (await ask(running, texts(3))).status == 200
+        assert len(only.bodies) == 1
+
+
+class TestOnEmulatedEngines:
+    @pytest.fixture
+    async def hosts(self):
+        """One model on two hosts, and another one on a third."""
+        async with AsyncExitStack() as stack:
+            yield [
+                await stack.enter_async_context(
+                    Emulator(
+                        EmulatorSpec(embedding=EmbeddingSpec(dimensions=64, **TIMES), seed=seed)
+                    ).running()
+                )
+                for seed in (0, 0, 1)
+            ]
+
+    @pytest.mark.parametrize(("other", "status"), [(1, 200), (2, 502)])
+    async def test_only_the_same_model_takes_over(self, hosts, gateway, other, status):
+        primary, fallback = hosts[0], hosts[other]
+        config = failing_over(primary.embed_url, fallback.embed_url, forebay={"identity": {}})
+        running = await gateway(config)
+        before = await ask(running, texts(40))
+        await referenced(running)
+        primary.faults.add(Status(engine=EngineName.EMBEDDING, status=503))
+        after = await ask(running, texts(40))
+        assert after.status == status
+        if status == 200:
+            assert after.json["data"] == before.json["data"]
+        else:
+            assert after.error["code"] == "identity_mismatch"
+        await eventually(lambda: running.idle)
