@@ -207,7 +207,9 @@ async def test_an_endpoint_that_stays_keeps_its_class_and_that_is_said(host, gat
     running = await gateway(chats(host.chat_url))
     changed = chats(host.chat_url)
     changed["chat_models"][0]["role"] = "batch"
-    assert "after a restart only: the part of" in apply(running, changed)
+    apply(running, changed)
+    (id_,) = running.status()["endpoints"]
+    assert running.deployment.needs_restart() == (f"role or fallback of {id_}",)
     (endpoint,) = running.status()["endpoints"].values()
     assert (endpoint["role"], endpoint["class"]) == ("batch", "interactive")
     assert (await ask(running)).status == 200

@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.config import InvalidConfig, Plan, plan_from
-from forebay.live.diff import Add, Drain, Move, Reconnect, SetBudget, Update, diff
+from forebay.config.settings import ForebaySettings
+from forebay.live.diff import (
+    UNTIL_RESTART,
+    Add,
+    Drain,
+    Move,
+    Reconnect,
+    SetBudget,
+    Update,
+    diff,
+    until_restart,
+)
 
 A, B = "m@a.lan:8000", "m@b.lan:8000"
 
@@ -80,7 +91,7 @@ def test_an_endpoint_moves_to_another_gpu_before_it_has_a_floor_there() -> None:
 
 def test_an_endpoint_that_stays_keeps_its_class_until_a_restart() -> None:
     found = diff(plan(), plan(entry(role="batch")))
-    assert str(found) == f"changed {A}; in force after a restart only: the part of {A}"
+    assert str(found) == f"changed {A}"
     assert [type(step) for step in found.steps] == [Update], "the role is a label"
     later = diff(plan(entry(role="batch")), plan(entry(role="batch", slot_weight=2)))
     assert [type(step) for step in later.steps] == [Update]
@@ -119,14 +130,35 @@ def test_settings_that_are_in_force_at_once_are_named(own: dict[str, Any], key: 
     [
         ({"forebay": {"limit": "fixed"}}, "forebay.limit"),
         ({"forebay": {"protection": {}}}, "forebay.protection"),
+        ({"forebay": {"identity": None}}, "forebay.identity"),
         ({"MODEL_BREAKER_FAIL_THRESHOLD": 9}, "MODEL_BREAKER_FAIL_THRESHOLD"),
         ({"forebay": {"timeouts": {"probe_s": 3}}}, "forebay.timeouts.probe_s"),
     ],
 )
 def test_settings_of_what_runs_already_wait_for_a_restart(keys: dict[str, Any], key: str) -> None:
-    found = diff(plan(), plan(**keys))
-    assert found.until_restart == (key,)
-    assert str(found) == f"in force after a restart only: {key}"
+    assert until_restart(plan(), plan(**keys)) == (key,)
+    assert not until_restart(plan(**keys), plan(**keys))
+    assert not diff(plan(), plan(**keys))
+
+
+def test_every_setting_is_followed_or_waits_for_a_restart() -> None:
+    """A new one has to be put to the one or to the other."""
+    at_once = {
+        "api_keys",
+        "body_limit_bytes",
+        "discovery",
+        "log_level",
+        "queue",
+        "scrape_interval_s",
+        "sse_keepalive_s",
+        "timeouts",
+    }
+    later = {key.split(".")[1] for key in UNTIL_RESTART if key.startswith("forebay.")}
+    assert at_once | later == set(ForebaySettings.model_fields)
+
+
+def test_another_routing_is_in_force_at_once() -> None:
+    assert str(diff(plan(), plan(entry(routing="hrw")))) == "set routing of m"
 
 
 def test_clients_are_made_anew_where_their_times_change() -> None:

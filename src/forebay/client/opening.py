@@ -82,6 +82,6 @@ async def _following(
             scrapers.interval_s = following.config.forebay.scrape_interval_s
             return live.apply(following)
 
-        reload = Reload(plan, apply)
+        reload = Reload(plan, apply, live.needs_restart)
         await stack.enter_async_context(reload.following())
         yield live, scrapers, reload

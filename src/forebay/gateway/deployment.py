@@ -65,7 +65,7 @@ class Deployment:
         self.metrics.watch(admission)
         self.failovers.watch(admission)
         self.retries = Retries(admission, retry_budgets(plan))
-        self.reload = Reload(plan, self.apply)
+        self.reload = Reload(plan, self.apply, self.needs_restart)
         self.identity = IdentityGuards(self)
         self._stack = AsyncExitStack()
         self._plan = plan
@@ -104,6 +104,10 @@ class Deployment:
             changed(self.settings)
         self._warn_of_few_files()
         return changes
+
+    def needs_restart(self) -> tuple[str, ...]:
+        """What the configuration in force says that is not in force before a restart."""
+        return self._live.needs_restart()
 
     def on_change(self, changed: Callable[[ForebaySettings], None]) -> None:
         """Have something called when another plan is in force."""

@@ -1,7 +1,8 @@
 """A configuration that changes while requests run.
 
 `diff` tells what leads from one plan to the next, `Live` carries that out, and `Reload` finds the
-next one: when the file changes, when it is told to look, when a source finds other endpoints.
+next one: when the file changes, when it is told to look, when a source finds other endpoints. What
+cannot change while requests run is named, and waits for a restart.
 """
 
 from __future__ import annotations

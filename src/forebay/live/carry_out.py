@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from forebay.config.build import queue_bounds, retry_budgets
-from forebay.live.diff import Add, Drain, Move, Reconnect, SetBudget, Update, diff
+from forebay.live.diff import Add, Drain, Move, Reconnect, SetBudget, Update, diff, until_restart
 
 if TYPE_CHECKING:
     from forebay.config.plan import Plan, PlannedEndpoint
@@ -55,7 +55,7 @@ class Live:
         failovers: Failovers,
         clients: Clients,
     ) -> None:
-        self.plan = plan
+        self.plan = self._first = plan
         self._limiter = limiter
         self._retries = retries
         self._failovers = failovers
@@ -81,6 +81,19 @@ class Live:
         self._failovers.rearranged(limiter.now())
         self._classes = self._service_classes()
         return found
+
+    def needs_restart(self) -> tuple[str, ...]:
+        """What the plan says that is not in force before a restart."""
+        states = self._limiter.admission.states
+        stays = ((planned.endpoint, states[planned.endpoint.id]) for planned in self.plan.endpoints)
+        return (
+            *until_restart(self._first, self.plan),
+            *(
+                f"role or fallback of {endpoint.id}"
+                for endpoint, state in stays
+                if not state.draining and state.endpoint.part != endpoint.part
+            ),
+        )
 
     def service_class(self, model: str) -> ServiceClass:
         """The class of the requests to `model` that do not ask for another."""

@@ -81,7 +81,7 @@ _CLIENT = (
 )
 _CLIENT_SETTINGS = frozenset({"forebay.timeouts.connect_s", "forebay.scrape_interval_s"})
 # What makes a law, a breaker or a guard; those that run keep theirs until a restart.
-_UNTIL_RESTART = (
+UNTIL_RESTART = (
     "MODEL_LATENCY_GRADIENT_TARGET",
     "MODEL_AUTOSCALE_WINDOW",
     "MODEL_CIRCUIT_BREAKER",
@@ -104,15 +104,13 @@ class Diff:
     Args:
         steps: what to do, in this order.
         settings: keys whose new value is in force at once.
-        until_restart: keys whose new value waits for a restart.
     """
 
     steps: tuple[Step, ...]
     settings: tuple[str, ...]
-    until_restart: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        return bool(self.steps or self.settings or self.until_restart)
+        return bool(self.steps or self.settings)
 
     def __str__(self) -> str:
         """What changes, in one line; keys of settings without their values, which may be secret."""
@@ -134,7 +132,6 @@ class Diff:
             _listed("changed", changed),
             ", ".join(budgets),
             _listed("set", self.settings),
-            _listed("in force after a restart only:", self.until_restart),
         ]
         return "; ".join(part for part in parts if part) or "nothing changed"
 
@@ -156,18 +153,19 @@ def diff(before: Plan, after: Plan) -> Diff:
     steps += [Update(b) for _, b in updates if b not in falls]
     steps += [Reconnect(b) for a, b in stays if reconnect_all or _client(a) != _client(b)]
     steps += [Add(planned) for id_, planned in new.items() if id_ not in old]
-    return Diff(
-        steps=tuple(steps),
-        settings=tuple(key for key in keys if not key.startswith(_UNTIL_RESTART)),
-        until_restart=(
-            *(key for key in keys if key.startswith(_UNTIL_RESTART)),
-            *(f"the part of {b.endpoint.id}" for a, b in stays if _part(a) != _part(b)),
-        ),
+    settings = [key for key in keys if not key.startswith(UNTIL_RESTART)]
+    settings += (
+        f"routing of {id_}"
+        for id_, model in after.models.items()
+        if id_ in before.models and before.models[id_].routing != model.routing
     )
+    return Diff(tuple(steps), tuple(settings))
 
 
-def _part(planned: PlannedEndpoint) -> object:
-    return planned.endpoint.part
+def until_restart(first: Plan, now: Plan) -> tuple[str, ...]:
+    """The keys whose value in `now` is not in force where `first` was, when it started."""
+    keys = _changed_settings(first.config, now.config)
+    return tuple(key for key in keys if key.startswith(UNTIL_RESTART))
 
 
 def _as_part_of(a: PlannedEndpoint, b: PlannedEndpoint) -> Endpoint:

@@ -37,14 +37,22 @@ class Reload:
     Args:
         plan: in force now.
         apply: puts another one in force; raises `ForebayError` if it cannot be.
+        waiting: tells what the one in force says that needs a restart.
 
     Attributes:
         loaded_at: when the configuration in force was loaded, ISO 8601.
+        needs_restart: what it says that is not in force before one.
     """
 
-    def __init__(self, plan: Plan, apply: Callable[[Plan], Diff]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        apply: Callable[[Plan], Diff],
+        waiting: Callable[[], tuple[str, ...]],
+    ) -> None:
         self._plan = plan
         self._apply = apply
+        self._waiting = waiting
         # As the file is now, and as it was when it was good last.
         self._data: bytes | ForebayError | None = None
         self._good: bytes | None = None
@@ -54,6 +62,7 @@ class Reload:
         self._error_of_file: str | None = None
         self._error_of_sources: str | None = None
         self.loaded_at = _now()
+        self.needs_restart: tuple[str, ...] = ()
 
     @property
     def error(self) -> str | None:
@@ -66,6 +75,7 @@ class Reload:
             "path": self._plan.file,
             "loaded_at": self.loaded_at,
             "reload_error": self.error,
+            "needs_restart": list(self.needs_restart),
             "sources": self._sources.status(),
         }
 
@@ -146,6 +156,10 @@ class Reload:
         changes = self._apply(plan)
         self._plan = plan
         self._sources.follow(plan)
+        before, self.needs_restart = self.needs_restart, self._waiting()
+        if self.needs_restart and self.needs_restart != before:
+            waits = ", ".join(self.needs_restart)
+            _log.warning("changed in the file, but in force after a restart only: %s", waits)
         return changes
 
     async def _planned(self, data: bytes) -> Plan:
