@@ -6,6 +6,7 @@ It works as a whole or not at all: no defaults ever stand in for a file that can
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
@@ -108,4 +109,5 @@ def plan_from(
     # What the environment replaces need not be right in the file.
     failures = [(path, why) for path, why in expanded.failures if path[0] not in document.overrides]
     config, law = validate(document, [*failures, *overrides.failures])
-    return resolve(config, law, document, found)
+    text = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    return replace(resolve(config, law, document, found), text=text)

@@ -106,6 +106,7 @@ class Plan:
         models: by id.
         warnings: what is probably not meant.
         sources: where further endpoints are found, as the file has it.
+        text: what the file held. Not shown by `repr`: it may hold keys.
     """
 
     file: str
@@ -116,6 +117,7 @@ class Plan:
     models: Mapping[str, PlannedModel]
     warnings: tuple[ConfigWarning, ...]
     sources: tuple[str, ...] = ()
+    text: bytes = field(default=b"", repr=False)
 
     @property
     def budgets(self) -> dict[str, int]:

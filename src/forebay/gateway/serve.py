@@ -49,6 +49,8 @@ def serve(plan: Plan, *, host: str, port: int, drain_s: float = _DRAIN_S) -> Non
         port: TCP port; 0 takes a free one, which the log tells.
         drain_s: how long what runs has to end by itself.
     """
+    # Until the file is followed, it is not asked about; what changes before is seen then.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     keep_freed_memory()
     log.configure(plan.config.forebay.log_level)
     for warning in plan.warnings:

@@ -54,8 +54,8 @@ class Reload:
         self._apply = apply
         self._waiting = waiting
         # As the file is now, and as it was when it was good last.
-        self._data: bytes | ForebayError | None = None
-        self._good: bytes | None = None
+        self._data: bytes | ForebayError = plan.text
+        self._good = plan.text
         self._wake = asyncio.Event()
         self._is_asked = False
         self._sources = Sources(self._wake.set)
@@ -112,12 +112,11 @@ class Reload:
         data = await self._settled()
         if is_asked or not _same(data, self._data):
             await self._read_anew(data, is_asked=is_asked)
-        if self._sources.changed and self._good is not None:
+        if self._sources.changed:
             await self._look_at_what_was_found(self._good)
 
     async def _read_anew(self, data: bytes | ForebayError, *, is_asked: bool) -> None:
-        is_first, self._data = self._data is None, data
-        before = self._plan
+        before, self._data = self._plan, data
         try:
             if isinstance(data, ForebayError):
                 raise data
@@ -128,8 +127,6 @@ class Reload:
             self._error_of_file = str(error)
             return
         self._good, self._error_of_file, self._error_of_sources = data, None, None
-        if is_first and not (changes or is_asked):
-            return  # it is what was loaded at the start
         self.loaded_at = _now()
         _log.info("configuration loaded: %s", changes)
         for warning in self._plan.warnings:
@@ -187,7 +184,7 @@ def _read(file: str) -> bytes | ForebayError:
         return error
 
 
-def _same(one: bytes | ForebayError, other: bytes | ForebayError | None) -> bool:
+def _same(one: bytes | ForebayError, other: bytes | ForebayError) -> bool:
     if isinstance(one, bytes) or isinstance(other, bytes):
         return one == other
     return str(one) == str(other)
