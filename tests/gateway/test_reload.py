@@ -27,7 +27,7 @@ SHORT = {
     "max_tokens": 3,
     "ignore_eos": True,
 }
-LONG = {**SHORT, "stream": True, "max_tokens": 300}
+LONG = {**SHORT, "stream": True, "max_tokens": 2000}
 TEXTS = {"model": "embedding", "input": ["one", "two", "three"]}
 TOO_MANY_FLOORS = {
     "chat_models": [
@@ -361,8 +361,9 @@ async def test_what_needs_a_restart_is_named_as_long_as_it_does(host, run):
 async def test_new_warnings_of_the_file_are_told_and_old_ones_are_not_again(host, run):
     config = {**emulated(host), "GPU_CONCURRENCY_BUDGETS": {"gpus": 9}}
     with run(config) as process:
-        await edit(process, {**config, "MODEL_MAX_CONCURRENT_REQUESTS": 40})
-        assert process.text.count("gpus") == 1
+        told = process.text.count("gpus")
+        await edit(process, {"MODEL_MAX_CONCURRENT_REQUESTS": 40, **config})
+        assert process.text.count("gpus") == told > 0
         config["chat_models"][0]["max_parallel_calls"] = 20
         await edit(process, config)
         assert "the floor is lowered to 8" in process.text

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from forebay.config.plan import Plan
+    from forebay.config.problems import ConfigWarning
     from forebay.live.diff import Diff
 
 _log = logging.getLogger(__name__)
@@ -129,8 +130,9 @@ class Reload:
         self._good, self._error_of_file, self._error_of_sources = data, None, None
         self.loaded_at = _now()
         _log.info("configuration loaded: %s", changes)
+        told = set(map(_what, before.warnings))
         for warning in self._plan.warnings:
-            if warning not in before.warnings:
+            if _what(warning) not in told:
                 _log.warning("%s", warning)
 
     async def _look_at_what_was_found(self, data: bytes) -> None:
@@ -188,6 +190,11 @@ def _same(one: bytes | ForebayError, other: bytes | ForebayError) -> bool:
     if isinstance(one, bytes) or isinstance(other, bytes):
         return one == other
     return str(one) == str(other)
+
+
+def _what(warning: ConfigWarning) -> tuple[str, str]:
+    """What a warning says, wherever in the file that stands now."""
+    return warning.key, warning.message
 
 
 def _tell(what: str, error: ForebayError) -> None:
