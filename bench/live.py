@@ -5,7 +5,7 @@ load than four of them can take: streamed chats, and batches of texts. Then the 
 editor does it: a fourth host comes; later one of the first three goes. Work is the tokens and the
 texts that arrive at the clients. A request that does not end well, for whatever reason, has failed.
 
-    python -m bench.live [--warm 30] [--seconds 10]
+    python -m bench.live [--limit fixed] [--warm 10] [--seconds 10]
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ if TYPE_CHECKING:
     Read = Callable[[aiohttp.ClientResponse], Awaitable[None]]
 
 _HOSTS = 3
-_BUDGET = 16
+_CEILING = 8
+_BUDGET = 2 * _CEILING
 # So slow that what limits is the hosts, not the cores of the machine which plays all of this.
 _SPEC = {
     "chat": {"weights_s": 0.05, "max_sequences": 8},
     "embedding": {"overhead_s": 0.15, "max_batch_tokens": 2048, "max_input_tokens": 2048},
     "keepalive_s": 60,
 }
-_CHATS, _BATCHES = 48, 32
+_CHATS, _BATCHES = 48, 48
 _ANSWER_TOKENS = (10, 40)
 _TEXTS = 4
 # The goal is for the work within ten seconds of the edit; what comes at once says little yet.
@@ -109,7 +110,8 @@ class Load:
             try:
                 async with self._session.post(f"{self._url}/{path}", json=body()) as response:
                     await read(response)
-                    endpoint = response.headers["x-forebay-endpoint"]
+                    # A stream that waited for long got its headers before it had an endpoint.
+                    endpoint = response.headers.get("x-forebay-endpoint", "")
                     work.by_endpoint.setdefault(endpoint, time.monotonic())
                     work.answers += 1
             except (aiohttp.ClientError, TimeoutError, ValueError, LookupError) as error:
@@ -154,24 +156,28 @@ class Editor:
 
     Args:
         hosts: the URLs of every host.
+        limit: the limit law.
     """
 
-    def __init__(self, hosts: list[dict[str, str]]) -> None:
+    def __init__(self, hosts: list[dict[str, str]], limit: str) -> None:
         self._hosts = hosts
+        self._limit = limit
 
     def config(self, hosts: range) -> dict[str, Any]:
-        """The configuration with some of the hosts; their limits find themselves."""
+        """The configuration with some of the hosts."""
 
         def model(kind: str) -> dict[str, Any]:
             servers = [
                 {"base_url": self._hosts[n][f"{kind}_url"], "gpu_group": f"gpu-{n}"} for n in hosts
             ]
-            return {"id": self._hosts[0][f"{kind}_model"], "endpoints": servers}
+            id_ = self._hosts[0][f"{kind}_model"]
+            return {"id": id_, "endpoints": servers, "max_concurrent_requests": _CEILING}
 
         return {
             "chat_models": [model("chat")],
             "embedding_models": [model("embed")],
             "GPU_CONCURRENCY_BUDGETS": {f"gpu-{n}": _BUDGET for n in hosts},
+            "forebay": {"limit": self._limit},
         }
 
     def edit(self, gateway: Gateway, hosts: range) -> float:
@@ -190,14 +196,15 @@ class Editor:
         }
 
 
-def start(processes: Processes) -> tuple[Gateway, Editor]:
+def start(processes: Processes, limit: str) -> tuple[Gateway, Editor]:
     """Start one host more than are configured at first, and the gateway."""
     spec = processes.folder / "host.json"
     spec.write_text(json.dumps(_SPEC), "utf-8")
     command = [sys.executable, "-m", "forebay", "emulate", "--json", "--port", "0"]
     command += ["--spec", str(spec)]
     started = [processes.start(f"host-{n}", command) for n in range(_HOSTS + 1)]
-    editor = Editor([json.loads(host.await_line(r"(\{.*\})")) for host in started])
+    urls = [json.loads(host.await_line(r"(\{.*\})")) for host in started]
+    editor = Editor(urls, limit)
     return start_gateway(processes, editor.config(range(_HOSTS))), editor
 
 
@@ -264,12 +271,13 @@ def timeline(work: Work) -> dict[str, list[int]]:
 def main() -> None:
     """Measure, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--warm", type=float, default=30.0, help="seconds until limits are found")
+    parser.add_argument("--warm", type=float, default=10.0, help="seconds before anything counts")
     parser.add_argument("--seconds", type=float, default=10.0, help="seconds of each measurement")
+    parser.add_argument("--limit", default="fixed", help="the limit law")
     parser.add_argument("--dry", action="store_true", help="write nothing")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Processes(Path(folder)) as processes:
-        gateway, editor = start(processes)
+        gateway, editor = start(processes, arguments.limit)
         work, found = asyncio.run(run(gateway, editor, arguments.warm, arguments.seconds))
         log = gateway.log.read_text("utf-8")
     told = [line for line in log.splitlines() if "configuration" in line]

@@ -12,7 +12,7 @@ import pytest
 from forebay.config import plan_from
 from forebay.emulator.faults import Hang
 from support.configs import emulated, entry, one_chat
-from support.embedder import embeddings
+from support.embedder import Embedder, embeddings
 from support.endpoint import Endpoint
 from support.http_responses import json_response
 from support.waiting import eventually
@@ -30,6 +30,12 @@ STREAM = {
 }
 SHORT = {**STREAM, "stream": False, "max_tokens": 1}
 OK = json_response({"choices": [], "usage": {}})
+
+
+def of_another_model(request):
+    """Vectors that have another direction."""
+    data = [{"index": n, "embedding": [1.0, 3.0]} for n in range(len(request["input"]))]
+    return json_response({"object": "list", "data": data})
 
 
 def apply(running, config):
@@ -218,7 +224,7 @@ async def test_an_endpoint_that_stays_keeps_its_class_and_that_is_said(host, gat
 async def test_embeddings_go_to_endpoints_that_come_and_come_whole_from_those_that_go(
     serve, gateway
 ):
-    class Embedder(Endpoint):
+    class Plain(Endpoint):
         async def _script(self, peer):
             while request := await peer.request():
                 self.requests.append(request)
@@ -231,7 +237,7 @@ async def test_embeddings_go_to_endpoints_that_come_and_come_whole_from_those_th
         ]
         return {"embedding_models": made, "forebay": {"limit": "fixed", "identity": None}}
 
-    first, second = Embedder(serve), Embedder(serve)
+    first, second = Plain(serve), Plain(serve)
     running = await gateway(config(first))
     failed = []
 
@@ -327,3 +333,74 @@ async def test_nothing_is_left_open_when_it_ends_while_an_endpoint_drains(host, 
         apply(running, chats(f"{other.url}/v1"))
         del wire
     await eventually(lambda: host.record()["chat"]["inflight"] == 0)
+
+
+class TestVectorsOfAnotherModel:
+    """An endpoint that comes is compared, as one that was there from the start is."""
+
+    def config(self, *servers):
+        made = [
+            entry("m", f"{s.url}/v1", engine="unknown", gpu_group=f"gpu-{n}")
+            for n, s in enumerate(servers)
+        ]
+        return {"embedding_models": made, "forebay": {"limit": "fixed"}}
+
+    async def embed(self, running):
+        return await ask(running, {"model": "m", "input": ["t1", "t2"]}, "/v1/embeddings")
+
+    async def test_do_not_come_from_an_endpoint_that_comes(self, serve, gateway):
+        first, other, same = Embedder(serve), Embedder(serve, of_another_model), Embedder(serve)
+        running = await gateway(self.config(first))
+        assert (await self.embed(running)).status == 200
+        assert first.probes == 0, "with one endpoint there is nothing to compare"
+        apply(running, self.config(first, other, same))
+        await eventually(lambda: self.reference(running) is not None)
+        await eventually(lambda: running.idle)
+        vectors = set()
+        for _ in range(20):
+            answer = await self.embed(running)
+            assert answer.status in {200, 502}
+            if answer.status == 200:
+                vectors.add(str(answer.json["data"][0]["embedding"]))
+        assert len(vectors) == 1
+        assert sorted([bool(first.requests), bool(other.requests), bool(same.requests)])[1:] == [
+            True,
+            True,
+        ]
+
+    async def test_do_not_come_from_another_server_at_the_address_of_one_that_went(
+        self, serve, gateway
+    ):
+        answers = embeddings
+
+        def changing(request):
+            return answers(request)
+
+        first, second = Embedder(serve), Embedder(serve, changing)
+        running = await gateway(self.config(first, second))
+        await eventually(lambda: self.reference(running) is not None)
+        for _ in range(8):
+            assert (await self.embed(running)).status == 200
+        await eventually(lambda: running.idle)
+        apply(running, self.config(first))
+        await eventually(lambda: len(running.status()["endpoints"]) == 1)
+        answers = of_another_model
+        before = len(second.requests)
+        apply(running, self.config(first, second))
+        for _ in range(8):
+            assert (await self.embed(running)).status == 200
+        assert len(second.requests) == before
+        assert second.probes == 2
+
+    async def test_a_model_that_went_and_came_begins_anew(self, serve, gateway):
+        first, other = Embedder(serve), Embedder(serve, of_another_model)
+        running = await gateway(self.config(first, Embedder(serve)))
+        await eventually(lambda: self.reference(running) is not None)
+        chat = chats(f"{Endpoint(serve, OK).url}/v1")
+        apply(running, chat)
+        await eventually(lambda: len(running.status()["endpoints"]) == 1)
+        apply(running, self.config(other, Embedder(serve, of_another_model)))
+        assert (await self.embed(running)).status == 200
+
+    def reference(self, running):
+        return running.status()["models"]["m"]["identity"]["reference"]

@@ -5,55 +5,45 @@ from __future__ import annotations
 import json
 import os
 import signal
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 
 import anyio
 import pytest
 
-from forebay.emulator import Emulator
 from forebay.emulator.faults import Hang
-from gateway.conftest import QUICK
 from support.configs import emulated
+from support.edits import (
+    CHAT,
+    LOADED,
+    SHORT,
+    ask,
+    becomes,
+    edit,
+    id_of,
+    status,
+    tells,
+    under_load,
+    write,
+)
 from support.served import served
-from support.wire import JSON, connected
+from support.wire import connected
 
 pytestmark = pytest.mark.anyio
 
-CHAT, EMBED = "/v1/chat/completions", "/v1/embeddings"
-SHORT = {
-    "model": "chat",
-    "messages": [{"role": "user", "content": "x"}],
-    "max_tokens": 3,
-    "ignore_eos": True,
-}
 LONG = {**SHORT, "stream": True, "max_tokens": 2000}
-TEXTS = {"model": "embedding", "input": ["one", "two", "three"]}
 TOO_MANY_FLOORS = {
     "chat_models": [
         {"id": "chat", "base_url": "http://a", "gpu_group": "g", "max_parallel_calls": 9}
     ],
     "GPU_CONCURRENCY_BUDGETS": {"g": 4},
 }
-LOADED = "configuration loaded: "
 
 
 @pytest.fixture
 def run(tmp_path):
     """Run ``forebay serve`` on a configuration: ``with run(config) as process``."""
     return partial(served, tmp_path)
-
-
-@pytest.fixture
-async def hosts():
-    """Several emulated hosts: ``await hosts(2)``."""
-    async with AsyncExitStack() as stack:
-
-        async def start(count):
-            emulators = [Emulator(QUICK).running() for _ in range(count)]
-            return [await stack.enter_async_context(running) for running in emulators]
-
-        yield start
 
 
 def on(hosts, ceiling=4, budget=None, **more):
@@ -72,89 +62,6 @@ def on(hosts, ceiling=4, budget=None, **more):
         "forebay": {"limit": "fixed", **more},
         **budgets,
     }
-
-
-def write(process, config):
-    process.file.write_text(json.dumps(config), "utf-8")
-
-
-async def tells(process, text, count=1):
-    """Return when the log has a text so many times."""
-    with anyio.fail_after(10):
-        while process.text.count(text) < count:  # noqa: ASYNC110 - another process writes it
-            await anyio.sleep(0.02)
-
-
-async def edit(process, config):
-    """Write a file, and return when it is in force."""
-    before = process.text.count(LOADED)
-    write(process, config)
-    await tells(process, LOADED, before + 1)
-
-
-async def status(process):
-    async with connected(process.port) as wire:
-        return (await wire.ask("GET", "/forebay/status", None)).json
-
-
-async def ask(process, path=CHAT, body=SHORT):
-    async with connected(process.port) as wire:
-        return await wire.ask("POST", path, body, [JSON])
-
-
-def id_of(model, url):
-    return f"{model}@{url.removeprefix('http://').removesuffix('/v1')}"
-
-
-class Load:
-    """Chat, streams and embeddings until told to stop.
-
-    Attributes:
-        answered: whole answers.
-        wrong: everything else.
-    """
-
-    def __init__(self, process):
-        self._process = process
-        self.answered = 0
-        self.wrong = []
-        self.over = False
-
-    async def _ask(self, path, body):
-        while not self.over:
-            async with connected(self._process.port) as wire:
-                for _ in range(5):
-                    answer = await wire.ask("POST", path, body, [JSON])
-                    good = answer.status == 200 and b"error" not in answer.body
-                    if body.get("stream"):
-                        good = good and answer.events[-1] == b"data: [DONE]"
-                    if good:
-                        self.answered += 1
-                    else:
-                        self.wrong.append((answer.status, answer.body))
-
-    def start(self, tasks):
-        streamed = {**SHORT, "stream": True, "max_tokens": 20}
-        for path, body in ((CHAT, SHORT), (CHAT, streamed), (EMBED, TEXTS)):
-            for _ in range(3):
-                tasks.start_soon(self._ask, path, body)
-
-    async def goes_on(self, answers=30):
-        """Return after so many more answers."""
-        enough = self.answered + answers
-        with anyio.fail_after(20):
-            while self.answered < enough:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
-
-
-@asynccontextmanager
-async def under_load(process):
-    load = Load(process)
-    async with anyio.create_task_group() as tasks:
-        load.start(tasks)
-        await load.goes_on()
-        yield load
-        load.over = True
 
 
 async def test_edits_lose_no_request(hosts, run):
@@ -192,9 +99,7 @@ async def test_a_host_that_goes_finishes_its_streams(hosts, run):
             assert (await status(process))["endpoints"][gone]["draining"] is True
             assert (await ask(process)).head["x-forebay-endpoint"] == id_of("chat", two.chat_url)
             assert (await wire.rest())[-1] == b"data: [DONE]\n\n"
-        with anyio.fail_after(5):
-            while gone in (await status(process))["endpoints"]:
-                pass
+        await becomes(process, lambda now: gone not in now["endpoints"])
     assert one.record()["chat"]["finished"] == 1
 
 
@@ -202,9 +107,7 @@ async def test_bounds_and_budgets_are_in_force_at_once(host, run):
     host.faults.add(Hang(engine="chat"))
 
     async def inflight(process, count):
-        with anyio.fail_after(5):
-            while (await status(process))["groups"]["gpu"]["inflight"] != count:
-                pass
+        await becomes(process, lambda now: now["groups"]["gpu"]["inflight"] == count)
 
     with run(emulated(host, chat=1)) as process:
         async with AsyncExitStack() as stack:
