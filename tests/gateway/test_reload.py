@@ -231,6 +231,7 @@ async def test_a_file_that_is_written_slowly_is_taken_when_it_is_whole(host, run
 
 async def test_sighup_looks_at_the_file_and_always_says_what_came_of_it(host, run):
     with run(emulated(host)) as process:
+        await status(process)  # whoever answers hears signals
         for n in (1, 2):
             os.kill(process.popen.pid, signal.SIGHUP)
             await tells(process, f"{LOADED}nothing changed", n)
