@@ -99,6 +99,10 @@ async def test_an_endpoint_that_goes_finishes_what_it_has_and_is_let_go_then(hos
         assert (await wire.rest())[-1] == b"data: [DONE]\n\n"
     await eventually(lambda: gone not in running.status()["endpoints"])
     assert gone not in running.deployment.targets
+    async with connected(running.port) as wire:
+        metrics = (await wire.ask("GET", "/metrics", None)).body.decode()
+    assert f'endpoint="{gone}"' not in metrics
+    assert f'endpoint="chat@{stays.url.removeprefix("http://")}"' in metrics
     await eventually(lambda: target.upstream.stats().open == 0)
     assert host.record()["chat"]["finished"] == 1
 

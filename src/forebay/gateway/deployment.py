@@ -75,7 +75,7 @@ class Deployment:
 
     async def __aenter__(self) -> Self:
         session = await self._stack.enter_async_context(scrape_session())
-        self.targets = Targets(self.limiter, session, self.settings)
+        self.targets = Targets(self.limiter, session, self.settings, self.metrics)
         self._live = Live(self._plan, self.limiter, self.retries, self.failovers, self.targets)
         self._stack.push_async_callback(self.targets.aclose)
         self._stack.push_async_callback(self._live.aclose)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
+    from forebay.adapters.telemetry.metrics import Metrics
     from forebay.config.plan import PlannedEndpoint
     from forebay.config.settings import ForebaySettings
     from forebay.drivers.aio import AsyncLimiter
@@ -26,16 +27,22 @@ class Targets(dict[str, Target]):
         limiter: hears what the engines say.
         session: for all scrapes; the caller closes it.
         settings: Forebay's own, as they are now; the caller moves them.
+        metrics: has series of each endpoint.
     """
 
     def __init__(
-        self, limiter: AsyncLimiter, session: aiohttp.ClientSession, settings: ForebaySettings
+        self,
+        limiter: AsyncLimiter,
+        session: aiohttp.ClientSession,
+        settings: ForebaySettings,
+        metrics: Metrics,
     ) -> None:
         super().__init__()
         self._limiter = limiter
         self._session = session
         self._retired: list[Upstream] = []
         self._on_change: list[Callable[[], None]] = []
+        self._metrics = metrics
         self.settings = settings
 
     def on_change(self, changed: Callable[[], None]) -> None:
@@ -62,6 +69,7 @@ class Targets(dict[str, Target]):
     def disconnect(self, endpoint_id: str) -> None:
         """Forget an endpoint at which nothing runs any more."""
         self._retire(self.pop(endpoint_id))
+        self._metrics.forget(endpoint_id)
         self._tell()
 
     async def aclose(self) -> None:

@@ -81,7 +81,7 @@ class IdentityGuards:
                 self._tasks[guard].cancel()
         for model, guard in self._guards.items():
             served = plan.models[model]
-            guard.identity.keep({*served.endpoints, *served.fallbacks})
+            guard.keep({*served.endpoints, *served.fallbacks})
         self.start()
 
     async def aclose(self) -> None:
