@@ -51,6 +51,7 @@ _TEXTS = 4
 _SETTLES_S, _WITHIN_S = 5.0, 10.0
 _LEAVES_S = 60.0
 _POLL_S = 0.05
+_SPAN_S = 5
 _TOKENS, _TEXTS_DONE = "chat tokens", "embedded texts"
 
 
@@ -260,10 +261,11 @@ async def run(
 
 
 def timeline(work: Work) -> dict[str, list[int]]:
-    """Work of each second."""
+    """Work per second, in spans of `_SPAN_S`."""
     first, last = work.arrived[0][0], work.arrived[-1][0]
+    spans = [first + n * _SPAN_S for n in range(int((last - first) / _SPAN_S))]
     return {
-        kind: [round(work.per_s(kind, first + n, first + n + 1)) for n in range(int(last - first))]
+        kind: [round(work.per_s(kind, at, at + _SPAN_S)) for at in spans]
         for kind in (_TOKENS, _TEXTS_DONE)
     }
 
@@ -285,7 +287,7 @@ def main() -> None:
         "answers": work.answers,
         "failed": work.failed[:20],
         "log": told,
-        "per_second": timeline(work),
+        f"per second, in spans of {_SPAN_S} s": timeline(work),
     }
     if arguments.dry:
         print(json.dumps({"results": [str(each) for each in found], **details}, indent=1))
