@@ -251,7 +251,7 @@ async def run(
     failed = (failed_until_then, len(work.failed) - failed_until_then)
     for what, count in zip(("4th host is added", "host is removed"), failed, strict=True):
         measure = f"failed requests while a {what}"
-        found.append(results.at_most(measure, count, "", 0, against=on))
+        found.append(results.at_most(measure, count, "requests", 0, against=on))
     for what, took_s in (
         ("until both engines of the new host have answered", came_s),
         ("until a host that goes has finished and is gone", left_s),
