@@ -243,3 +243,34 @@ def test_an_endpoint_that_stood_in_line_leaves_no_place_behind() -> None:
     for grant in desk.of("chat"):
         desk.finish(grant)
     assert desk.counts("chat", "batch") == (1, 1)
+
+
+def test_a_model_that_nobody_serves_yet_is_expected_or_unknown() -> None:
+    desk = Desk(admission(endpoint("chat")))
+    desk.core.expect(["chat", "later"])
+    desk.ask("later", BEST_EFFORT)
+    assert desk.refused.pop().reason is Reason.UNAVAILABLE
+    desk.see(desk.core.add(endpoint("later", host="b"), desk.now))
+    desk.ask("later")
+    assert desk.counts("later") == (1,)
+    desk.finish(desk.running[0])
+    desk.see(desk.core.remove("later@b", desk.now))
+    desk.core.expect(["chat"])
+    desk.ask("later", BEST_EFFORT)
+    assert desk.refused.pop().reason is Reason.UNKNOWN_MODEL
+
+
+def test_what_drains_takes_other_settings_but_no_floor() -> None:
+    desk = Desk(admission(endpoint("chat"), endpoint("embed"), budgets={"gpu": 4}))
+    desk.ask("embed")
+    desk.see(desk.core.drain("embed@a", desk.now))
+    desk.see(desk.core.set_bounds("embed@a", 4, 4, desk.now))
+    desk.ask_many("chat", 5)
+    assert desk.counts("chat", "embed") == (3, 1)
+
+
+def test_no_budget_in_the_place_of_none_changes_nothing() -> None:
+    desk = Desk(admission(endpoint("chat")))
+    rooms = dict(desk.core.rooms)
+    desk.see(desk.core.set_budget("gpu", None, desk.now))
+    assert dict(desk.core.rooms) == rooms

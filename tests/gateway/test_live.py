@@ -207,9 +207,14 @@ async def test_one_that_comes_back_as_another_waits_until_the_first_has_gone(hos
         again["chat_models"][0]["role"] = "batch"
         apply(running, again)
         assert running.status()["endpoints"][id_]["draining"] is True
+        again["chat_models"][0]["endpoints"][0]["gpu_group"] = "other"
+        again["chat_models"][0]["max_concurrent_requests"] = 5
+        apply(running, again)  # of one that is not there yet
         assert (await wire.rest())[-1] == b"data: [DONE]\n\n"
     await eventually(lambda: not running.status()["endpoints"][id_]["draining"])
-    assert running.status()["endpoints"][id_]["class"] == "best_effort"
+    endpoint = running.status()["endpoints"][id_]
+    assert (endpoint["class"], endpoint["ceiling"]) == ("best_effort", 5)
+    assert endpoint["gpu_group"] == "other"
     assert (await ask(running)).status == 200
 
 

@@ -110,6 +110,8 @@ class Live:
     def _take(self, step: Step) -> None:
         limiter = self._limiter
         match step:
+            case Move(planned) | Update(planned) if planned.endpoint.id in self._leaving:
+                pass  # it comes as another when it has left: `_let_go`
             case Drain(planned):
                 id_ = planned.endpoint.id
                 if id_ not in self._leaving:  # it may still wait for one before to leave
