@@ -12,12 +12,17 @@ import openai
 import pytest
 
 import forebay
+from forebay.adapters.engines.infinity import Infinity
+from forebay.adapters.engines.llamacpp import LlamaCpp
 from forebay.adapters.engines.unknown import Unknown
+from forebay.adapters.engines.vllm import Vllm
 from forebay.client.ending import ending_of
 from forebay.core.model import Outcome
 from forebay.emulator import Cut, EngineName, Hang, Reset, Status, StreamError
 from forebay.errors import PoolExhausted, UpstreamError, UpstreamTimeout
 from support.configs import emulated
+from support.http_responses import json_response
+from support.scripted import Server
 
 EMBEDDING = EngineName.EMBEDDING
 
@@ -44,10 +49,21 @@ def of_httpx(name: str) -> Exception:
     return type(name, (base,), {"__module__": "httpx._exceptions"})()
 
 
+def of_requests(*names: str) -> Exception:
+    """An error of that package, all of which are OSErrors, and so do not tell what they are."""
+    base: type = OSError
+    for name in reversed(names):
+        base = type(name, (base,), {"__module__": "requests.exceptions"})
+    return base()
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
         (of_httpx("ReadError"), Outcome.FAILURE),
+        (of_requests("ReadTimeout", "Timeout"), Outcome.TIMEOUT),
+        (of_requests("MissingSchema"), Outcome.CLIENT_ERROR),
+        (of_requests("ConnectionError"), Outcome.FAILURE),
         (of_httpx("PoolTimeout"), Outcome.CLIENT_ERROR),
         (asyncio.CancelledError(), Outcome.CANCELLED),
         (GeneratorExit(), Outcome.CANCELLED),
@@ -98,7 +114,9 @@ def test_causes_that_form_a_ring_end() -> None:
 
 
 def test_the_wait_that_an_endpoint_asked_for_is_kept() -> None:
-    assert ending_of(WithStatus(429, {"retry-after": "7"}), Unknown()).retry_after_s == 7
+    busy = WithStatus(429, {"retry-after": "7"})
+    assert ending_of(busy, Unknown()).retry_after_s == 7
+    assert ending_of(busy, Unknown(), longest_rest_s=5).retry_after_s == 5
 
 
 async def by_openai(url: str) -> None:
@@ -142,6 +160,34 @@ async def test_the_errors_of_the_usual_clients_are_understood(host, ask, fault, 
     ending = ending_of(caught.value, Unknown())
     assert ending.outcome is expected
     assert ending.retry_after_s == (2 if expected is Outcome.CONGESTION else None)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("ask", [by_openai, by_httpx2])
+@pytest.mark.parametrize(
+    ("engine", "status", "body", "expected"),
+    [
+        (LlamaCpp(), 503, {"error": {"message": "Loading model"}}, Outcome.LOADING),
+        (Vllm(), 503, {"error": {"message": "Not admitted", "code": 503}}, Outcome.CONGESTION),
+        (Unknown(), 503, {"detail": "no healthy upstream"}, Outcome.FAILURE),
+        (LlamaCpp(), 500, {"error": {"message": "too large to process"}}, Outcome.CLIENT_ERROR),
+        (Infinity(), 400, {"error": {"message": "Invalid model: x"}}, Outcome.CONFIGURATION),
+    ],
+)
+async def test_what_an_engine_means_is_read_from_its_own_words(
+    ask, engine, status, body, expected
+) -> None:
+    answer = json_response(body, status=f"{status} No")
+
+    async def script(peer):
+        while await peer.answer(answer):
+            pass
+
+    server = Server(script)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - each client has its own
+        await ask(f"{server.url}/v1")
+    await server.aclose()
+    assert ending_of(caught.value, engine).outcome is expected
 
 
 @pytest.mark.anyio

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,9 +34,10 @@ async def served(handler: Handler) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def answer(url: str, *, timeout_s: float = 5.0, **keys: object) -> Probe:
-    text = json.dumps({"chat_models": [{"id": "chat", "base_url": url, **keys}]})
-    (found,) = await probe(plan_from(text, file="c.json", environ={}), timeout_s=timeout_s)
+async def answer(url: str, *, kind: str = "chat", timeout_s: float = 5.0, **keys: object) -> Probe:
+    text = json.dumps({f"{kind}_models": [{"id": "chat", "base_url": url, **keys}]})
+    plan = plan_from(text, file="c.json", environ={})
+    (found,) = await probe(plan, timeout_s=timeout_s, request_timeout_s=timeout_s)
     return found
 
 
@@ -43,15 +45,119 @@ def models(*ids: str) -> web.Response:
     return web.json_response({"object": "list", "data": [{"id": one} for one in ids]})
 
 
-async def test_an_endpoint_that_serves_its_model_is_well() -> None:
+def works() -> web.Response:
+    return web.json_response({"object": "something"})
+
+
+async def test_an_endpoint_that_lists_its_model_and_answers_is_well() -> None:
+    asked = []
+
     async def handler(request: web.Request) -> web.Response:
-        assert request.raw_path == "/v1/models?version=2"
         assert request.headers["Authorization"] == f"Bearer {SECRET}"
-        return models("other", "chat")
+        asked.append(request.raw_path)
+        return models("other", "chat") if request.method == "GET" else works()
 
     async with served(handler) as url:
         found = await answer(f"{url}/v1?version=2", api_key=SECRET)
     assert (found.ok, found.message) == (True, "serves the model")
+    assert asked == ["/v1/models?version=2", "/v1/chat/completions?version=2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "small"),
+    [
+        ("chat", "/v1/chat/completions", ("max_tokens", 1)),
+        ("embedding", "/v1/embeddings", ("input", "Hi")),
+        ("rerank", "/v1/rerank", ("documents", ["Hi"])),
+    ],
+)
+async def test_it_is_asked_for_as_little_as_its_kind_of_model_does(
+    kind: str, path: str, small: tuple[str, object]
+) -> None:
+    asked: list[tuple[str, dict[str, object]]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.method == "GET":
+            return models("chat")
+        asked.append((request.path, await request.json()))
+        return works()
+
+    async with served(handler) as url:
+        assert (await answer(url, kind=kind)).ok
+    ((asked_path, body),) = asked
+    assert (asked_path, body["model"]) == (path, "chat")
+    assert small in body.items()
+
+
+def failing(status: int, body: str) -> Handler:
+    """As a server whose health and list of models say that all is well."""
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.path == "/health":
+            return web.json_response({"unix": 1790000000.1})
+        if request.method == "GET":
+            return models("chat")
+        return web.Response(status=status, text=body)
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("engine", "status", "body", "said"),
+    [
+        ("infinity", 500, '{"error":{"message":"CUDA out of memory"}}', "answers 500"),
+        ("tei", 424, '{"message":"DriverError","type":"backend"}', "answers 424"),
+        ("llamacpp", 503, '{"error":{"message":"Loading model"}}', "loading"),
+        ("unknown", 404, "", "configuration"),
+        ("unknown", 200, "<html>Sign in", "failure"),
+    ],
+)
+async def test_one_that_only_says_that_it_is_well_is_not(
+    engine: str, status: int, body: str, said: str
+) -> None:
+    async with served(failing(status, body)) as url:
+        found = await answer(url, kind="embedding", engine=engine)
+    assert not found.ok
+    assert found.message.startswith("lists the model, but ")
+    assert said in found.message
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (429, "", "is busy now"),
+        (503, "queue is full", "is busy now"),
+        (400, "no chat template", "answers 400 to a small /chat/completions"),
+    ],
+)
+async def test_one_that_refuses_a_small_request_is_there(status: int, body: str, said: str) -> None:
+    async with served(failing(status, body)) as url:
+        found = await answer(url)
+    assert found.ok
+    assert said in found.message
+
+
+async def test_one_whose_worker_hangs_is_not_well() -> None:
+    over = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            await over.wait()
+        return models("chat")
+
+    async with served(handler) as url:
+        found = await answer(url, timeout_s=0.3)
+        over.set()
+    assert not found.ok
+    assert "did not answer /chat/completions within 0.3 s" in found.message
+
+
+async def test_the_name_of_a_model_may_lack_the_tag_that_ollama_adds() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return models("chat:latest") if request.method == "GET" else works()
+
+    async with served(handler) as url:
+        assert (await answer(url)).ok
 
 
 async def test_another_model_is_named() -> None:
@@ -77,6 +183,8 @@ async def test_a_refused_key_is_told_without_the_key(status: int) -> None:
 
 async def test_an_api_at_the_root_is_found_with_the_setting_it_needs() -> None:
     async def handler(request: web.Request) -> web.Response:
+        if request.path == "/chat/completions":
+            return works()
         return models("chat") if request.path == "/models" else web.Response(status=404)
 
     async with served(handler) as url:
@@ -87,12 +195,20 @@ async def test_an_api_at_the_root_is_found_with_the_setting_it_needs() -> None:
     assert 'set "api_prefix": ""' in found.message
 
 
-async def test_an_engine_that_lists_no_models_need_only_be_healthy() -> None:
+async def test_an_engine_that_lists_no_models_need_only_work() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return works() if request.path == "/v1/chat/completions" else web.Response(status=404)
+
+    async with served(handler) as url:
+        assert (await answer(url)).ok
+
+
+async def test_being_healthy_is_not_enough() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=200 if request.path == "/health" else 404)
 
     async with served(handler) as url:
-        assert (await answer(url)).ok
+        assert not (await answer(url)).ok
 
 
 async def test_a_path_that_is_nowhere_is_told_with_both_urls() -> None:

@@ -75,6 +75,7 @@ def test_the_defaults_are_those_that_are_promised() -> None:
                 "first_byte_s": 600.0,
                 "between_chunks_s": 120.0,
                 "probe_s": 15.0,
+                "retry_after_s": 120.0,
             },
             "breaker": {
                 "ramp_double_s": 30.0,

@@ -101,9 +101,28 @@ def test_a_deadline_that_is_over_ends_it():
     assert setting.fail() is None
 
 
-def test_a_used_up_budget_ends_it():
+@pytest.mark.parametrize("outcome", [Outcome.FAILURE, Outcome.TIMEOUT, Outcome.CONGESTION])
+def test_a_used_up_budget_ends_it(outcome):
     setting = Setting("a", "b", left=0)
-    assert setting.fail() is None
+    assert setting.fail(outcome) is None
+
+
+def test_a_probe_needs_no_budget():
+    """After an outage that used it up, the first to try the endpoint again is nobody's victim."""
+    setting = Setting("a", "b", left=0)
+    (grant,) = setting.desk.running
+    setting.desk.finish(grant, Ending(Outcome.FAILURE))
+    where = grant.endpoint.id
+    assert setting.retries.again(grant.ticket, where, Outcome.FAILURE, 0.0) is None
+    again = setting.retries.again(grant.ticket, where, Outcome.FAILURE, 0.0, probe=True)
+    assert again.avoid == {where}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOADING, Outcome.CONFIGURATION])
+def test_what_was_refused_before_any_work_needs_no_budget(outcome):
+    setting = Setting("a", "b", left=0)
+    assert setting.fail(outcome) is not None
+    assert setting.budget.left == 0
 
 
 def test_a_ticket_sent_back_to_where_it_failed_is_not_tried_again():

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from forebay.emulator.faults import Reset
 from support.configs import emulated, entry, one_chat
 from support.endpoint import Endpoint
-from support.http_responses import json_response
+from support.http_responses import json_response, response
 from support.waiting import eventually
 from support.wire import connected
 
@@ -167,6 +167,52 @@ async def test_metrics_are_valid_and_count(host, gateway):
     assert samples["forebay_budget", None, None] == 5
     assert samples["forebay_inflight", "chat", None] == 0
     assert "nobody" not in answer.body.decode()  # labels come from the configuration alone
+
+
+VLLM = 'vllm:num_requests_running{engine="0"} 3.0\nvllm:num_requests_waiting{engine="0"} 0.0\n'
+SLEEPING = (
+    'vllm:num_requests_running{engine="0"} 0.0\n'
+    'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0\n'
+)
+
+
+def engine_saying(serve, says):
+    """A server of which everybody reads `says["page"]`, and 500 where there is none."""
+
+    async def script(peer):
+        while await peer.request():
+            page = says["page"]
+            status = "500 No" if page is None else "200 OK"
+            await peer.send(response((page or "").encode(), status=status))
+
+    return serve(script).url
+
+
+async def test_status_shows_what_engines_say_and_not_what_they_said_long_ago(serve, gateway):
+    says = {"page": VLLM}
+    every = {"scrape_interval_s": 0.3}
+    running = await gateway(one_chat(engine_saying(serve, says), engine="vllm", forebay=every))
+
+    def told():
+        endpoint = running.endpoint("m")
+        return (endpoint["signal"] or {}).get("running"), endpoint["signal_failure"]
+
+    await eventually(lambda: told() == (3, None))
+    says["page"] = None
+    await eventually(lambda: told() == (None, "/metrics answered 500"))
+    says["page"] = VLLM
+    await eventually(lambda: told() == (3, None))
+
+
+async def test_a_host_that_sleeps_is_no_capacity(serve, gateway):
+    says = {"page": SLEEPING}
+    hosts = [engine_saying(serve, says), engine_saying(serve, {"page": VLLM})]
+    models = [entry("m", f"{url}/v1", engine="vllm") for url in hosts]
+    own = {"limit": "fixed", "scrape_interval_s": 0.1}
+    running = await gateway({"chat_models": models, "forebay": own})
+    await eventually(lambda: running.status()["models"]["m"]["capacity"] == 8)
+    says["page"] = VLLM
+    await eventually(lambda: running.status()["models"]["m"]["capacity"] == 16)
 
 
 class TestTheEmbeddingEndpoint:

@@ -132,6 +132,16 @@ class TestWrongAnswer:
         assert int(answer.head["retry-after"]) >= 1
         assert outcomes(running) == {"congestion": 1}
 
+    @pytest.mark.parametrize("key", ["error", None], ids=["nested", "bare"])
+    async def test_an_error_that_says_200_and_what_object_it_is(self, serve, gateway, body, key):
+        error = {"object": "error", "message": "CUDA error", "code": 500}
+        answered = json_response({key: error} if key else error)
+        running = await gateway(one_chat(Endpoint(serve, answered).url))
+        answer = await asked(running, body)
+        assert answer.status == 502
+        assert "CUDA error" in answer.error["message"]
+        assert outcomes(running) == {"failure": 1}
+
     async def test_a_header_that_cannot_be_passed_on(self, serve, gateway, body):
         odd = response(b"{}", "X-Odd: a\x01b")
         running = await gateway(one_chat(Endpoint(serve, odd).url))

@@ -11,6 +11,7 @@ import pytest
 
 from forebay.emulator import EmbeddingSpec, Emulator, EmulatorSpec
 from support.flaky import Flaky, failing_over
+from support.http_responses import json_response
 from support.waiting import eventually
 from support.wire import JSON, connected
 
@@ -50,6 +51,42 @@ async def test_the_first_failure_costs_one_attempt_and_the_next_none(pair, gatew
         answer = await ask(running)
         assert (answer.status, answer.head.get("x-forebay-attempts")) == (200, None)
     assert (len(primary.requests), len(fallback.requests)) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        json_response({"error": "no"}, status="401 Unauthorized"),
+        json_response({"error": "no such model"}, status="404 Not Found"),
+        json_response({"error": "Loading model"}, status="503 Service Unavailable"),
+    ],
+    ids=["wrong key", "no such model", "loading"],
+)
+async def test_where_the_primary_only_refuses_the_fallback_serves_everybody(
+    serve, pair, gateway, refusal
+):
+    async def refuse(peer):
+        while await peer.answer(refusal):
+            pass
+
+    _, fallback = pair
+    running = await gateway(failing_over(f"{serve(refuse).url}/v1", f"{fallback.url}/v1"))
+    for _ in range(60):
+        assert (await ask(running)).status == 200
+    assert running.breaker("m")["failures"] == 0
+
+
+async def test_a_probe_costs_no_client_its_answer_however_much_was_tried_again(pair, gateway):
+    primary, _ = pair
+    running = await gateway(config(pair))
+    primary.mode = "reset"
+    assert (await ask(running)).status == 200
+    budget = running.deployment.retries.budgets["m"]
+    while budget.try_retry():
+        pass
+    await eventually(lambda: running.endpoint("m")["breaker"]["state"] == "half_open")
+    assert (await ask(running)).status == 200
+    assert len(primary.requests) == 2
 
 
 @pytest.mark.parametrize("threshold", [1, 3])

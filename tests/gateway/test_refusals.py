@@ -217,6 +217,23 @@ class TestAnEndpointsOwnRefusal:
         assert answer.json == {"ok": True}
         assert math.isclose(int(answer.head["x-forebay-queued-ms"]), 1000, abs_tol=300)
 
+    async def test_holds_it_back_no_longer_than_is_allowed(self, serve, gateway):
+        answers = [
+            response(b"{}", "Retry-After: 99999999", status="429 Too Many Requests"),
+            json_response({"ok": True}),
+        ]
+
+        async def script(peer):
+            while answers and await peer.answer(answers[0]):
+                answers.pop(0)
+
+        most = {"timeouts": {"retry_after_s": 0.2}}
+        running = await gateway(one_chat(serve(script).url, forebay=most))
+        assert (await asked(running)).status == 429
+        answer = await asked(running)
+        assert answer.json == {"ok": True}
+        assert 150 <= int(answer.head["x-forebay-queued-ms"]) < 1000
+
 
 class TestKeys:
     FOREBAY = {  # noqa: RUF012

@@ -115,6 +115,36 @@ async def test_another_endpoint_answers_once(serve, gateway, fate, reason):
     await eventually(lambda: running.idle)
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        error("401 Unauthorized"),
+        error("404 Not Found"),
+        error("503 Service Unavailable", "Loading model"),
+        error("503 Service Unavailable", "queue is full"),
+        error("429 Too Many Requests"),
+    ],
+    ids=["wrong key", "no such model", "loading", "full", "429"],
+)
+async def test_an_endpoint_that_only_refuses_costs_no_client_its_answer(serve, gateway, refusal):
+    asked_there = 0
+
+    async def refuse(peer):
+        nonlocal asked_there
+        while await peer.request():
+            asked_there += 1
+            await peer.send(refusal)
+
+    hosts = Hosts(serve, 1)
+    refusing = serve(refuse)
+    hosts.servers.append(refusing)
+    running = await gateway(hosts.config())
+    for _ in range(200):
+        assert (await asked(running)).status == 200
+    assert 3 <= asked_there <= 10
+    assert running.breaker("m")["failures"] == 0
+
+
 async def test_an_endpoint_where_nobody_listens_is_passed_over(serve, gateway):
     hosts = Hosts(serve, 2)
     running = await gateway(hosts.config())

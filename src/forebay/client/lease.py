@@ -40,6 +40,7 @@ class Lease:
         "_holders",
         "_home",
         "_ignored",
+        "_longest_rest_s",
         "_scraper",
         "_size",
         "_slot",
@@ -47,11 +48,14 @@ class Lease:
         "outcome",
     )
 
-    def __init__(self, slot: Slot, scraper: Scraper, holders: Holders, home: Home) -> None:
+    def __init__(
+        self, slot: Slot, scraper: Scraper, holders: Holders, home: Home, longest_rest_s: float
+    ) -> None:
         self._slot = slot
         self._scraper = scraper
         self._holders = holders
         self._home = home
+        self._longest_rest_s = longest_rest_s
         self._granted_at = home.loop.time()
         self._task: asyncio.Task[Any] | None = None
         self._size: float | None = None
@@ -76,6 +80,11 @@ class Lease:
     def ticket(self) -> Ticket:
         """What was asked for."""
         return self._slot.grant.ticket
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it tries an endpoint that was away; the others go elsewhere meanwhile."""
+        return self._slot.is_probe
 
     @property
     def queued_s(self) -> float:
@@ -159,7 +168,7 @@ class Lease:
         if self._ignored:
             return _CANCELLED
         if error is not None:
-            return ending_of(error, self._scraper.engine)
+            return ending_of(error, self._scraper.engine, longest_rest_s=self._longest_rest_s)
         if self._size is None:
             return Ending(Outcome.OK)
         seconds = self._home.loop.time() - self._granted_at

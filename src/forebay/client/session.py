@@ -293,7 +293,9 @@ class Session:
         # It bounds the wait for a slot, not what was done in it, so it begins again.
         now = self._limiter.now()
         before = replace(before, deadline=now + (before.deadline - before.asked_at))
-        ticket = self._retries.again(before, failed.endpoint.id, outcome, now)
+        ticket = self._retries.again(
+            before, failed.endpoint.id, outcome, now, probe=failed.is_probe
+        )
         if ticket is None:
             return None
         try:
@@ -302,7 +304,9 @@ class Session:
             return None  # why the first attempt failed is what the caller should know
 
     def _leased(self, slot: Slot) -> Lease:
-        return Lease(slot, self._scrapers[slot.endpoint.id], self._holders, self._home)
+        longest_rest_s = self._plan.config.forebay.timeouts.retry_after_s
+        scraper = self._scrapers[slot.endpoint.id]
+        return Lease(slot, scraper, self._holders, self._home, longest_rest_s)
 
 
 def _slots(weight: int | None, tokens: float | None) -> int:

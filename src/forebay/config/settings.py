@@ -51,6 +51,8 @@ class TimeoutSettings(Section):
     probe_s: Seconds = 15.0
     """A breaker's probe of an endpoint that was away, up to its answer or its first token; three
     times what that usually takes, where it is more."""
+    retry_after_s: Seconds = 120.0
+    """Longest that an endpoint is left alone because it asks for it, with `Retry-After`."""
 
 
 class BreakerSettings(Section):

@@ -28,6 +28,12 @@ _STALE_S = 15.0
 # A request that ends like this says that the endpoint needs rest; a time that comes with anything
 # else (a wrong key, say) is its caller's business.
 _NEEDS_REST = frozenset({Outcome.CONGESTION, Outcome.LOADING, Outcome.FAILURE, Outcome.TIMEOUT})
+# Refusals that say nothing of its health. They come at once, so that an endpoint that gives no
+# other answer always looks like the least loaded of all: after so many in a row it rests by itself,
+# while others are there, and longer each time. Seconds.
+_REFUSALS = frozenset({Outcome.CONGESTION, Outcome.LOADING, Outcome.CONFIGURATION})
+_MOST_REFUSALS = 3
+_REST_S, _LONGEST_REST_S, _REST_JITTER = 1.0, 10.0, 0.25
 
 _OK, _AWAKE, _CLOSED = Outcome.OK, EngineState.AWAKE, BreakerState.CLOSED
 
@@ -60,7 +66,8 @@ class EndpointState:
             until `others_until`, and only where endpoints are compared.
         peak: the most slots that were taken at once since then, or about that time.
         signal: what its engine last said of itself.
-        held_until: it asked to be left alone until then.
+        held_until: it asked to be left alone until then, or rests.
+        refusals: how often it refused since it last answered; of a burst that made it rest, once.
         service_s: running mean of how long a request holds its slot; 0 while not known.
         answer_s: running mean of the time until a request is answered: to its first token, or to
             its end if it does not stream; 0 while not known.
@@ -89,6 +96,7 @@ class EndpointState:
     peak: int = field(default=0, init=False)
     signal: Signal | None = field(default=None, init=False)
     held_until: float = field(default=-inf, init=False)
+    refusals: int = field(default=0, init=False)
     service_s: float = field(default=0.0, init=False)
     answer_s: float = field(default=0.0, init=False)
     # A closed breaker admits whatever the time, and need not be asked.
@@ -206,13 +214,15 @@ class EndpointState:
         if decision is not None:
             self._limit_moved(decision, now)
         if outcome is _OK:
+            self.refusals = 0
             held_s = now - started_at
             self.service_s = _mean(self.service_s, held_s)
             if not grant.answered:
                 self.answer_s = _mean(self.answer_s, held_s)
         elif ending.retry_after_s and outcome in _NEEDS_REST:
-            self.held_until = max(self.held_until, now + ending.retry_after_s)
-            self.calm = False
+            self._hold_until(now + ending.retry_after_s)
+        elif outcome in _REFUSALS and ending.retry_after_s is None and self.pool is not None:
+            self._refused(self.pool, started_at, now)
         change = self.breaker.end(grant.pass_, outcome, now)
         if change is not None:
             self._breaker_moved(change, now)
@@ -245,6 +255,20 @@ class EndpointState:
         decision = self.law.resize(floor=endpoint.floor, ceiling=endpoint.ceiling)
         if decision is not None:
             self._limit_moved(decision, now)
+
+    def _refused(self, pool: Pool, started_at: float, now: float) -> None:
+        """Let it rest if it does nothing but refuse, and others could serve."""
+        if started_at < self.held_until:
+            return  # one burst is one reason
+        self.refusals += 1
+        over = self.refusals - _MOST_REFUSALS
+        if over >= 0 and any(other.usable for other in pool.states if other is not self):
+            rest_s = min(_REST_S * 2.0 ** min(over, 10), _LONGEST_REST_S)
+            self._hold_until(now + rest_s * (1 + _REST_JITTER * (2 * pool.rng.random() - 1)))
+
+    def _hold_until(self, until: float) -> None:
+        self.held_until = max(self.held_until, until)
+        self.calm = False
 
     def _breaker_moved(self, change: Change, now: float) -> None:
         self.observer.breaker_changed(self.endpoint, change, now)

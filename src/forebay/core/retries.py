@@ -25,6 +25,9 @@ _ELSEWHERE = frozenset(
         Outcome.CONFIGURATION,
     }
 )
+# Refused at once, before anything was computed: to ask elsewhere puts no load on anybody that was
+# not to be there anyway, and no budget keeps a request from the endpoint that would serve it.
+_COSTS_NOTHING = frozenset({Outcome.LOADING, Outcome.CONFIGURATION})
 # Endpoints that one request is tried at. Who fails at three is likely to be the reason itself.
 _MOST_ATTEMPTS = 3
 
@@ -60,7 +63,7 @@ class Retries:
             self.budgets.setdefault(model, budget).resize(budget.burst)
 
     def again(
-        self, ticket: Ticket, endpoint_id: str, outcome: Outcome, now: float
+        self, ticket: Ticket, endpoint_id: str, outcome: Outcome, now: float, *, probe: bool = False
     ) -> Ticket | None:
         """The ticket to ask with for another endpoint; None if the failure is the answer.
 
@@ -69,6 +72,8 @@ class Retries:
             endpoint_id: where that was.
             outcome: how it ended there. Nothing of an answer has gone to the client.
             now: the time.
+            probe: it tried whether an endpoint is back. There is one in each cooldown, so that no
+                budget needs to keep its client from an answer.
         """
         if outcome not in _ELSEWHERE or ticket.deadline <= now:
             return None
@@ -78,6 +83,8 @@ class Retries:
         again = replace(ticket, asked_at=now, avoid=ticket.avoid | {endpoint_id})
         if not self._served_elsewhere(again, now):
             return None
+        if probe or outcome in _COSTS_NOTHING:
+            return again
         budget = self.budgets.get(ticket.model)
         return again if budget is None or budget.try_retry() else None
 

@@ -192,7 +192,9 @@ class Exchange:
             body += piece
         fields = _text_headers(response)
         outcome = self.target.engine.classify(response.status, fields, bytes(body))
-        ending = Ending(outcome, retry_after_s=retry_after_s(fields, now=call.wall_clock()))
+        cap_s = call.settings.retry_after_s
+        rest_s = retry_after_s(fields, now=call.wall_clock(), cap_s=cap_s)
+        ending = Ending(outcome, retry_after_s=rest_s)
         is_html = fields.get("content-type", "").lower().startswith("text/html")
         is_error = response.status // 100 in {4, 5}
         if is_html or not is_error or call.responder.started:

@@ -161,7 +161,9 @@ class Proxy:
         """Wait for a slot at another endpoint, if there is any use in it."""
         deployment = self._deployment
         before, outcome = failed.grant.ticket, ending.outcome
-        ticket = deployment.retries.again(before, failed.endpoint.id, outcome, call.clock())
+        ticket = deployment.retries.again(
+            before, failed.endpoint.id, outcome, call.clock(), probe=failed.is_probe
+        )
         if ticket is None:
             return None
         deployment.metrics.retried(ticket, outcome)

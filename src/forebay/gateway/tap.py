@@ -27,6 +27,7 @@ _EVENT = re.compile(rb"(?:^|[\r\n])data:[ \t]*[^\s]")
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 # OpenAI's streams of tokens; other APIs' streams end in ways of their own.
 _TOKENS = re.compile(rb'"object"\s*:\s*"(?:chat\.completion\.chunk|text_completion)"')
+_OTHER_OBJECT = re.compile(rb'"object"\s*:\s*"(?!error")')
 _FINISHED = re.compile(rb'"finish_reason"\s*:\s*"|data:\s*\[DONE\]')
 _FEWEST_GAPS = 2
 # How many of a stream's last pieces are kept; more than one so that they are seldom thrown away.
@@ -135,7 +136,7 @@ def error_alone(body: bytes) -> Outcome | None:
 
     Objects of the API that tell of an error, such as a failed response, say what they are.
     """
-    return None if b'"object"' in body else stream_error(body)
+    return None if _OTHER_OBJECT.search(body) else stream_error(body)
 
 
 def _count(pattern: re.Pattern[bytes], body: bytes, usage_at: int) -> int:

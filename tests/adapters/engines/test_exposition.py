@@ -143,6 +143,7 @@ def test_absent_is_none_for_every_accessor() -> None:
     assert page.value("x") is None
     assert page.sum("x") is None
     assert page.max("x") is None
+    assert page.ratio("x") is None
     assert page.mean("x") is None
     assert page.sum("up", engine="0") is None
 
@@ -170,6 +171,12 @@ def test_mean_is_the_sum_of_sums_over_the_sum_of_counts() -> None:
     )
 
     assert page.mean("t") == pytest.approx(1.8)
+
+
+@pytest.mark.parametrize("odd", ["55.0", "-1", "1.7", "+Inf", "NaN"])
+def test_what_is_not_from_0_to_1_is_no_ratio(odd: str) -> None:
+    assert parse(f"x {odd}\n").ratio("x") is None
+    assert parse(f'x{{e="0"}} 0.3\nx{{e="1"}} {odd}\nx{{e="2"}} 0.4\n').ratio("x") == 0.4
 
 
 def test_mean_over_nothing_is_unknown() -> None:

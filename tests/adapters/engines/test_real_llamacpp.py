@@ -13,6 +13,7 @@ from forebay.adapters.engines.infinity import Infinity
 from forebay.adapters.engines.llamacpp import LlamaCpp
 from forebay.adapters.engines.scraper import Scraper
 from forebay.adapters.engines.vllm import Vllm
+from forebay.core.model import Outcome
 
 if TYPE_CHECKING:
     import aiohttp
@@ -73,3 +74,33 @@ async def test_it_is_seen_to_saturate_when_more_is_asked_than_it_has_slots(
     assert fullest is not None
     assert fullest.running == fullest.slots
     assert fullest.waiting
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "word " * 20_000, "max_tokens": 4}),
+        ("/v1/chat/completions", {"messages": "nonsense"}),
+    ],
+    ids=["too long", "nonsense"],
+)
+async def test_what_is_wrong_with_a_request_says_nothing_about_it(
+    llamacpp_chat: Engine, session: aiohttp.ClientSession, path: str, body: dict[str, object]
+) -> None:
+    url = f"{llamacpp_chat.root}{path}"
+    async with session.post(url, json={"model": llamacpp_chat.model, **body}) as response:
+        said = await response.read()
+    outcome = LlamaCpp().classify(response.status, dict(response.headers), said)
+
+    assert outcome is Outcome.CLIENT_ERROR, said
+
+
+async def test_what_it_was_not_started_for_is_configuration(
+    llamacpp_chat: Engine, session: aiohttp.ClientSession
+) -> None:
+    body = {"model": llamacpp_chat.model, "input": "x"}
+    async with session.post(f"{llamacpp_chat.root}/v1/embeddings", json=body) as response:
+        said = await response.read()
+    outcome = LlamaCpp().classify(response.status, dict(response.headers), said)
+
+    assert outcome is Outcome.CONFIGURATION, said

@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 
 from forebay.adapters.engines.infinity import Infinity
 from forebay.adapters.engines.llamacpp import LlamaCpp
+from forebay.adapters.engines.lmdeploy import Lmdeploy
 from forebay.adapters.engines.ollama import Ollama
 from forebay.adapters.engines.sglang import Sglang
 from forebay.adapters.engines.status import classify, classify_error, hint, stream_error
 from forebay.adapters.engines.tei import Tei
+from forebay.adapters.engines.tgi import Tgi
+from forebay.adapters.engines.triton import Triton
+from forebay.adapters.engines.trtllm import TrtLlm
 from forebay.adapters.engines.unknown import Unknown
 from forebay.adapters.engines.vllm import Vllm
 from forebay.core.model import Outcome
@@ -32,6 +36,18 @@ VLLM_DEAD = b'{"error":{"message":"EngineCore encountered an issue","code":500}}
 TEI_OOM = b'{"message":"DriverError(CUDA_ERROR_OUT_OF_MEMORY)","type":"backend"}'
 TEI_FULL = b'{"message":"Model is overloaded","code":429,"type":"overloaded"}'
 LLAMACPP_LOADING = b'{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}'
+SGLANG_EVICTED = (
+    b'{"object":"error","message":"The request is aborted by a higher priority request.",'
+    b'"code":503}'
+)
+SGLANG_NO_PRIORITY = (
+    b'{"object":"error","message":"Using priority is disabled for this server. Please send a new '
+    b'request without a priority.","code":503}'
+)
+SGLANG_CONTEXT = (
+    b'{"object":"error","message":"The input (40000 tokens) is longer than the model\'s context '
+    b'length (32768 tokens).","code":400}'
+)
 OLLAMA_BUSY = b'{"error":"server busy, please try again.  maximum pending requests exceeded"}'
 
 
@@ -54,7 +70,62 @@ OLLAMA_BUSY = b'{"error":"server busy, please try again.  maximum pending reques
         (LlamaCpp(), 500, LLAMACPP_NO_CHAT, CLIENT_ERROR),
         (Infinity(), 500, b'{"error":{"message":"CUDA out of memory"}}', FAILURE),
         (Ollama(), 503, OLLAMA_BUSY, CONGESTION),
+        (Ollama(), 500, b'{"error":"unexpected server status: llm server loading model"}', LOADING),
+        (
+            Ollama(),
+            500,
+            b'{"error":"unexpected status: llm busy - no slots available"}',
+            CONGESTION,
+        ),
+        (Ollama(), 500, b'{"error":"llama runner process has terminated: CUDA error"}', FAILURE),
+        (Ollama(), 500, b'{"error":"runner has terminated: error loading model"}', FAILURE),
+        (
+            Ollama(),
+            404,
+            b'{"error":{"message":"model \\"x\\" not found, try pulling"}}',
+            CONFIGURATION,
+        ),
         (Sglang(), 503, b'{"object":"error","message":"The request queue is full."}', CONGESTION),
+        (Sglang(), 503, SGLANG_EVICTED, CONGESTION),
+        (
+            Sglang(),
+            503,
+            b'{"object":"error","message":"Request waiting timeout reached."}',
+            CONGESTION,
+        ),
+        (Sglang(), 503, SGLANG_NO_PRIORITY, CLIENT_ERROR),
+        (Sglang(), 400, SGLANG_CONTEXT, CLIENT_ERROR),
+        (
+            Sglang(),
+            500,
+            b'{"object":"error","message":"Out of memory even after retracting"}',
+            FAILURE,
+        ),
+        (Lmdeploy(), 503, b'{"error":"Engine is sleeping; call POST /wakeup first"}', LOADING),
+        (Lmdeploy(), 503, b'{"object":"error","message":"engine is unavailable"}', FAILURE),
+        (
+            Lmdeploy(),
+            404,
+            b'{"object":"error","message":"The model `x` does not exist."}',
+            CONFIGURATION,
+        ),
+        (Triton(), 503, b'{"error":"Exceeds maximum queue size"}', CONGESTION),
+        (Triton(), 503, b'{"error":"Request timeout expired"}', CONGESTION),
+        (Triton(), 503, b'{"error":"Server is stopping"}', FAILURE),
+        (Triton(), 500, b'{"error":"in ensemble: CUDA out of memory"}', FAILURE),
+        (
+            TrtLlm(),
+            400,
+            b'{"object":"error","message":"prompt length exceeds max_num_tokens"}',
+            CLIENT_ERROR,
+        ),
+        (Tgi(), 429, b'{"error":"Model is overloaded","error_type":"overloaded"}', CONGESTION),
+        (Tgi(), 424, b'{"error":"Server error: CUDA","error_type":"generation"}', FAILURE),
+        (Tgi(), 422, b'{"error":"inputs too long","error_type":"validation"}', CLIENT_ERROR),
+        (LlamaCpp(), 500, b'{"error":{"message":"Context size has been exceeded."}}', CLIENT_ERROR),
+        (LlamaCpp(), 503, b'{"error":{"message":"error loading model: out of memory"}}', FAILURE),
+        (Vllm(), 503, b'{"object":"error","message":"no","type":"ServiceUnavailable"}', CONGESTION),
+        (Vllm(), 503, b'{"error":"The model is currently scaling."}', LOADING),
         (Unknown(), 401, b"", CONFIGURATION),
         (Unknown(), 403, b"", CONFIGURATION),
         (Unknown(), 404, b"404 page not found", CONFIGURATION),
@@ -64,6 +135,7 @@ OLLAMA_BUSY = b'{"error":"server busy, please try again.  maximum pending reques
         (Unknown(), 500, b"", FAILURE),
         (Unknown(), 502, b"<html>502 Bad Gateway nginx</html>", FAILURE),
         (Unknown(), 504, b"", TIMEOUT),
+        (Unknown(), 524, b"<html>A timeout occurred</html>", TIMEOUT),
         (Unknown(), 307, b"", CONFIGURATION),
         (Unknown(), 418, b"", CLIENT_ERROR),
         (Unknown(), 599, b"", FAILURE),
@@ -74,6 +146,34 @@ def test_an_answer_is_taken_for_what_that_engine_means_by_it(
     engine: Vllm | Tei, status: int, body: bytes, outcome: Outcome
 ) -> None:
     assert engine.classify(status, {}, body) is outcome
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error":{"message":"Invalid model: Engine for model name x not found."}}',  # Infinity
+        b'{"error":"Request for unknown model: \'x\' is not found"}',  # Triton
+        b'{"error":{"code":400,"message":"model not found","type":"invalid_request_error"}}',
+        b'{"error":{"code":400,"message":"model \'x\' not found"}}',  # llama.cpp's router
+        b'{"object":"error","message":"The model `x` does not exist."}',
+    ],
+)
+def test_a_model_that_is_not_served_is_configuration_where_it_says_400_too(body: bytes) -> None:
+    assert classify(400, {}, body) is CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        VLLM_CONTEXT,
+        b'{"error":{"message":"this model does not support tools"}}',
+        b'{"error":{"message":"The file x does not exist"}}',
+        b'{"error":{"message":"modelling failed: tool not found"}}',
+        b"",
+    ],
+)
+def test_any_other_400_is_the_clients(body: bytes) -> None:
+    assert classify(400, {}, body) is CLIENT_ERROR
 
 
 def test_a_plain_503_is_a_failure_unless_something_says_it_is_load() -> None:
@@ -164,6 +264,12 @@ def test_a_ring_of_causes_ends() -> None:
         (b'data: {"type":"error","code":"server_error","message":"x"}\n\n', FAILURE),
         (b'error: {"code":503,"message":"Loading model"}\n\n', LOADING),
         (b'{"error":"model runner has unexpectedly stopped"}\n', FAILURE),
+        (b'data: {"error":"no","code":503,"message":"queue is full"}\n\n', CONGESTION),
+        (b'data: {"error":"Server error: CUDA","error_type":"generation"}\n\n', FAILURE),
+        (b'data: {"object":"error","message":"too long","code":400}\n\n', CLIENT_ERROR),
+        (b'data: {"type":"response.failed","response":{"error":{"code":"x"}}}\n\n', FAILURE),
+        (b'data: {"object":"error","message":"engine died","code":500}\n\n', FAILURE),
+        (b'data: {"error":%b}\n\n' % SGLANG_EVICTED, CONGESTION),
         (b': ping\n\ndata: {"error":"server overloaded"}\n\n', CONGESTION),
         (b'{\n  "error": {\n    "message": "bad", "code": 400\n  }\n}', CLIENT_ERROR),
     ],
@@ -178,6 +284,8 @@ def test_an_error_in_the_first_event_has_its_own_class(event: bytes, outcome: Ou
         b'data: {"choices":[{"delta":{"content":"an \\"error\\": {} in text"}}]}\n\n',
         b'data: {"id":"x","error":null,"choices":[]}\n\n',
         b'data: {"id":"x","error":{},"choices":[]}\n\n',
+        b'data: {"type":"response.created","response":{"id":"x","error":null}}\n\n',
+        b'data: {"type":["error"],"object":{"error":1},"response":"error"}\n\n',
         b"data: [DONE]\n\n",
         b": error\n\n",
         b"data:\n\n",

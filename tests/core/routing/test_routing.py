@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from forebay.core.breaker import BreakerSettings
 from forebay.core.model import Ending, EngineState, Outcome, Signal
 from support.deployments import BEST_EFFORT, INTERACTIVE, Desk, admission, endpoint
@@ -108,6 +110,27 @@ def test_an_engine_that_tells_late_of_what_has_ended_is_not_taken_for_a_busy_one
     assert where(desk, desk.ask("m")) == "a"
 
 
+def test_a_burst_is_spread_though_all_engines_still_say_that_they_are_idle() -> None:
+    """Their gauges may trail by many seconds."""
+    desk = hosts("a", "b", ceiling=16)
+    for _ in range(16):
+        hear(desk, "a", running=0.0, waiting=0.0)
+        hear(desk, "b", running=0.0, waiting=0.0)
+        desk.now += 0.006
+        desk.ask("m")
+    assert loads(desk) == {"a": 8, "b": 8}
+
+
+def test_an_engine_asleep_gets_nothing_although_it_says_that_nothing_runs() -> None:
+    desk = hosts("a", "b")
+    hear(desk, "a", state=EngineState.ASLEEP)
+    hear(desk, "b", running=3.0, waiting=0.0, kv_usage=0.31)
+    desk.ask_many("m", 10)
+    assert loads(desk) == {"a": 0, "b": 8}
+    hear(desk, "a", running=0.0)
+    assert loads(desk) == {"a": 2, "b": 8}
+
+
 def test_inputs_that_wait_in_an_engine_are_not_counted_as_requests() -> None:
     desk = hosts("a", "b")
     hear(desk, "a", waiting=500.0, waiting_unit="inputs")
@@ -139,6 +162,80 @@ def test_an_endpoint_that_cannot_serve_is_passed_over() -> None:
     desk.finish(at(desk, "b")[0], FAILED)
     desk.ask_many("m", 5)
     assert loads(desk) == {"a": 0, "b": 0, "c": 6}
+
+
+REFUSALS = [Outcome.CONGESTION, Outcome.LOADING, Outcome.CONFIGURATION]
+
+
+def refuse(desk: Desk, host: str, outcome: Outcome, *, times: int = 1, **more) -> None:
+    for _ in range(times):
+        for _ in range(20):
+            if not at(desk, host):
+                desk.ask("m", **more)
+        desk.finish(at(desk, host)[0], Ending(outcome))
+
+
+def rests(desk: Desk, host: str) -> float:
+    """How long it rests from now on."""
+    return max(0.0, desk.core.states[f"m@{host}"].held_until - desk.now)
+
+
+@pytest.mark.parametrize("outcome", REFUSALS)
+def test_an_endpoint_that_only_refuses_is_not_taken_for_the_least_loaded(outcome: Outcome) -> None:
+    desk = hosts("a", "b")
+    refuse(desk, "a", outcome, times=3)
+    desk.ask_many("m", 20)
+    assert loads(desk) == {"a": 0, "b": 8}, "not even when all others are full"
+
+
+def test_it_is_tried_again_soon_and_then_ever_later() -> None:
+    desk = hosts("a", "b")
+    refuse(desk, "a", Outcome.LOADING, times=2)
+    pauses = []
+    for _ in range(6):
+        refuse(desk, "a", Outcome.LOADING)
+        pauses.append(rests(desk, "a"))
+        desk.now = desk.core.states["m@a"].held_until
+        desk.see(desk.core.tick(desk.now))
+    for pause, usual in zip(pauses, [1, 2, 4, 8, 10, 10], strict=True):
+        assert 0.75 * usual <= pause <= 1.25 * usual
+
+
+def test_an_answer_ends_its_rests() -> None:
+    desk = hosts("a", "b")
+    refuse(desk, "a", Outcome.CONGESTION, times=3)
+    desk.now += 20
+    desk.see(desk.core.tick(desk.now))
+    for _ in range(20):
+        if not at(desk, "a"):
+            desk.ask("m")
+    desk.finish(at(desk, "a")[0])
+    refuse(desk, "a", Outcome.CONGESTION, times=2)
+    assert rests(desk, "a") == 0
+
+
+def test_a_burst_of_refusals_is_one_reason_to_rest() -> None:
+    desk = hosts("a", "b")
+    desk.ask_many("m", 16)
+    for grant in at(desk, "a"):
+        desk.finish(grant, Ending(Outcome.CONGESTION))
+    assert rests(desk, "a") <= 1.25
+
+
+def test_nobody_waits_for_the_rest_of_the_last_one_that_is_left() -> None:
+    desk = hosts("a", "b")
+    desk.ask_many("m", 2)
+    desk.finish(at(desk, "b")[0], FAILED)
+    desk.finish(at(desk, "a")[0])
+    refuse(desk, "a", Outcome.CONFIGURATION, times=5)
+    assert where(desk, desk.ask("m")) == "a"
+
+
+def test_a_key_whose_endpoint_only_refuses_goes_to_its_next_one() -> None:
+    desk = hosts("a", "b")
+    key = key_of(desk, "a")
+    refuse(desk, "a", Outcome.CONFIGURATION, times=3, affinity=key)
+    assert where(desk, desk.ask("m", affinity=key)) == "b"
 
 
 def test_the_first_request_after_a_cooldown_tries_the_endpoint_that_was_away() -> None:

@@ -86,6 +86,11 @@ class Exposition:
         """The highest value; None when there is none."""
         return max((sample.value for sample in self.select(name, **labels)), default=None)
 
+    def ratio(self, name: str, **labels: str) -> float | None:
+        """The highest value from 0 to 1; None when there is none. Others are no ratios."""
+        values = (sample.value for sample in self.select(name, **labels))
+        return max((value for value in values if 0 <= value <= 1), default=None)
+
     def sum(self, name: str, **labels: str) -> float | None:
         """The sum over engines and ranks, copies of one figure counted once; None when empty."""
         parts: dict[frozenset[tuple[str, str]], float] = {}

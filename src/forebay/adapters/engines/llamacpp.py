@@ -60,7 +60,7 @@ class LlamaCpp(Engine):
             at=now,
             running=running,
             waiting=waiting,
-            kv_usage=page.max(_KV_USAGE),
+            kv_usage=page.ratio(_KV_USAGE),
             slots=slots,
             saturated=saturated,
             warnings=page.warnings,

@@ -53,7 +53,7 @@ class Lmdeploy(Engine):
             at=now,
             running=page.sum("num_requests_running"),
             waiting=None if in_scheduler is None else in_scheduler + for_handle,
-            kv_usage=page.max("gpu_cache_usage_perc"),
+            kv_usage=page.ratio("gpu_cache_usage_perc"),
             saturated=above_zero(in_scheduler, for_handle),
             warnings=page.warnings,
         )

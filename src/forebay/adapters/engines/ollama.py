@@ -1,15 +1,17 @@
 """Ollama, which has no metrics: only what is in memory is told.
 
-Source: Ollama, ``docs/api.md`` (``GET /api/ps``).
+Source: Ollama, ``docs/api.md`` (``GET /api/ps``) and ``llm/server.go`` (the states of a runner,
+which it passes on with 500).
 """
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar
 
 from forebay.adapters.engines.base import Engine, check
 from forebay.adapters.engines.reply import as_dict, as_list, as_number
-from forebay.core.model import Signal
+from forebay.core.model import Outcome, Signal
 from forebay.errors import ScrapeFailed
 
 if TYPE_CHECKING:
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from forebay.adapters.engines.reply import Reply
 
 _LOADED = "/api/ps"
+_LOOK_BYTES = 4096
+_RUNNER_STATES = (
+    (b"llm server loading model", Outcome.LOADING),
+    (b"no slots available", Outcome.CONGESTION),
+)
 
 
 class Ollama(Engine):
@@ -41,6 +48,14 @@ class Ollama(Engine):
         if models is None:
             raise ScrapeFailed(f"{_LOADED} does not list models")
         return Signal(self.name, now, resident=_share_in_vram(models, model))
+
+    def classify(self, status: int, headers: Mapping[str, str], body: bytes) -> Outcome:  # noqa: D102
+        if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            start = body[:_LOOK_BYTES]
+            for words, outcome in _RUNNER_STATES:
+                if words in start:
+                    return outcome
+        return super().classify(status, headers, body)
 
 
 def _models(reply: Reply) -> list[dict[str, object]] | None:

@@ -60,7 +60,7 @@ class Sglang(Engine):
             at=now,
             running=_total(page, "num_running_reqs"),
             waiting=waiting,
-            kv_usage=page.max("token_usage"),
+            kv_usage=page.ratio("token_usage"),
             preemptions=_total(page, "num_retracted_requests_total"),
             queue_seconds=page.sum("queue_time_seconds_sum"),
             queued=page.sum("queue_time_seconds_count"),

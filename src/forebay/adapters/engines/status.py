@@ -34,6 +34,7 @@ _BY_STATUS = {
     429: Outcome.CONGESTION,
     501: Outcome.CONFIGURATION,  # started without this feature
     504: Outcome.TIMEOUT,
+    524: Outcome.TIMEOUT,  # Cloudflare's
     529: Outcome.CONGESTION,  # "overloaded" at several providers
 }
 _SUCCESS = 2
@@ -43,22 +44,32 @@ _BY_HUNDRED = {
 }
 
 _LOADING = re.compile(
-    rb"loading model|model (?:\S+ )?is (?:currently |still )?loading|still loading|warming up",
+    rb"(?<!error )(?<!failed )loading model|model (?:\S+ )?is (?:currently |still )?loading"
+    rb"|still loading|warming up|model is currently scaling|engine is sleeping",
     re.IGNORECASE,
 )
 _OVERLOADED = re.compile(
     rb"overload|\bbusy\b|queue (?:is )?full|queue ?overflow|too many (?:concurrent )?requests"
     rb"|maximum pending|max[_-]num[_-]queued|no slots? available|rate.?limit|at capacity"
-    rb"|reset reason: overflow",
+    rb"|reset reason: overflow|aborted by a higher priority|waiting time-?out reached"
+    rb"|exceeds maximum queue size|request timeout expired",
     re.IGNORECASE,
 )
-# Said with 500 by llama.cpp and Ollama, although only this one request is wrong: it is too large,
-# or for another kind of model.
+# Said with 500 by llama.cpp and Ollama, and with 503 by SGLang, although only this one request is
+# wrong: it is too large, for another kind of model, or has a priority where there are none.
 _REQUEST_AT_FAULT = re.compile(
     rb"too large to process|exceeds? the (?:available |maximum )?context"
-    rb"|input length exceeds|does not support (?:logits|embeddings|chat|completion|generate)",
+    rb"|context size has been exceeded|input length exceeds"
+    rb"|does not support (?:logits|embeddings|chat|completion|generate)|using priority is disabled",
     re.IGNORECASE,
 )
+# Said with 400 by Infinity, Triton and llama.cpp's router, where others say 404.
+_NO_SUCH_MODEL = re.compile(
+    rb"(?:invalid|unknown) model\b|\bmodel (?:\S{1,200} )?(?:is |was )?not found"
+    rb"|\bmodel \S{1,200} does not exist",
+    re.IGNORECASE,
+)
+_MAY_BE_THE_REQUESTS_FAULT = frozenset({500, 503})
 _BY_TEXT = (
     (_LOADING, Outcome.LOADING),
     (_OVERLOADED, Outcome.CONGESTION),
@@ -81,10 +92,13 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> Outcome:
     """
     if status // 100 == _SUCCESS:
         return _of_success(headers, body)
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return _of_unavailable(headers, body)
-    if status == HTTPStatus.INTERNAL_SERVER_ERROR and _REQUEST_AT_FAULT.search(body[:_LOOK_BYTES]):
+    start = body[:_LOOK_BYTES]
+    if status in _MAY_BE_THE_REQUESTS_FAULT and _REQUEST_AT_FAULT.search(start):
         return Outcome.CLIENT_ERROR
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return _of_unavailable(headers, start)
+    if status == HTTPStatus.BAD_REQUEST and _NO_SUCH_MODEL.search(start):
+        return Outcome.CONFIGURATION
     return _BY_STATUS.get(status) or _BY_HUNDRED.get(status // 100, Outcome.FAILURE)
 
 
@@ -125,9 +139,12 @@ def stream_error(first_event: bytes) -> Outcome | None:
         return None
     for payload in _payloads(first_event):
         event = as_dict(parse_json(payload))
-        error = event.get("error") or (event if event.get("type") == "error" else None)
+        # LMDeploy says "object", Anthropic's API "type"; the Responses API puts it one step deeper.
+        is_error = event.get("type") == "error" or event.get("object") == "error"
+        error = event.get("error") or as_dict(event.get("response")).get("error")
+        error = error or (event if is_error else None)
         if isinstance(error, str | dict):
-            return _of_error(error, payload.encode())
+            return _of_error(as_dict(error) or event, payload.encode())
     return None
 
 
@@ -140,8 +157,7 @@ def _of_success(headers: Mapping[str, str], body: bytes) -> Outcome:
     return stream_error(body[:_LOOK_BYTES]) or Outcome.OK
 
 
-def _of_unavailable(headers: Mapping[str, str], body: bytes) -> Outcome:
-    start = body[:_LOOK_BYTES]
+def _of_unavailable(headers: Mapping[str, str], start: bytes) -> Outcome:
     if _LOADING.search(start):
         return Outcome.LOADING
     if _OVERLOADED.search(start) or header(headers, "retry-after"):
@@ -150,12 +166,11 @@ def _of_unavailable(headers: Mapping[str, str], body: bytes) -> Outcome:
     return Outcome.FAILURE
 
 
-def _of_error(error: str | dict[str, object], text: bytes) -> Outcome:
-    if isinstance(error, dict):
-        for key in ("code", "status", "status_code"):
-            status = _http_status(error.get(key))
-            if status is not None:
-                return classify(status, {}, text)
+def _of_error(error: Mapping[str, object], text: bytes) -> Outcome:
+    for key in ("code", "status", "status_code"):
+        status = _http_status(error.get(key))
+        if status is not None:
+            return classify(status, {}, text)
     start = text[:_LOOK_BYTES]
     return next((outcome for words, outcome in _BY_TEXT if words.search(start)), Outcome.FAILURE)
 

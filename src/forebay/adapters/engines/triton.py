@@ -46,7 +46,7 @@ class Triton(Engine):
             at=now,
             running=page.sum(_REQUESTS, request_type="scheduled"),
             waiting=waiting,
-            kv_usage=page.max(_KV_BLOCKS, kv_cache_block_type="fraction"),
+            kv_usage=page.ratio(_KV_BLOCKS, kv_cache_block_type="fraction"),
             queue_seconds=None if queue_us is None else queue_us / 1e6,
             queued=page.sum(f"{_QUEUE_US}_count"),
             saturated=above_zero(waiting),

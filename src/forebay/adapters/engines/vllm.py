@@ -73,9 +73,9 @@ class Vllm(Engine):
             saturated = above_zero(waiting, 0 if swapped is None else swapped)
         else:
             saturated = capacity > 0
-        kv_usage = page.max("kv_cache_usage_perc")
+        kv_usage = page.ratio("kv_cache_usage_perc")
         if kv_usage is None:  # its name up to 0.10
-            kv_usage = page.max("gpu_cache_usage_perc")
+            kv_usage = page.ratio("gpu_cache_usage_perc")
         return Signal(
             engine=self.name,
             at=now,
@@ -114,4 +114,5 @@ def _asleep(page: Exposition) -> bool:
 
 
 def _is_own_error(body: bytes) -> bool:
-    return "error" in as_dict(parse_json(body.decode("utf-8", errors="replace")))
+    told = as_dict(parse_json(body.decode("utf-8", errors="replace")))
+    return "error" in told or told.get("object") == "error"  # the latter up to 0.10
