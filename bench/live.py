@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +25,10 @@ from forebay.demo.gateway import start_gateway
 from forebay.demo.processes import Processes
 
 from . import report, results
+from .live_load import TEXTS, TOKENS, Load, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from forebay.demo.gateway import Gateway
-
-    Read = Callable[[aiohttp.ClientResponse], Awaitable[None]]
 
 _HOSTS = 3
 _CEILING = 8
@@ -44,112 +39,11 @@ _SPEC = {
     "embedding": {"overhead_s": 0.15, "max_batch_tokens": 2048, "max_input_tokens": 2048},
     "keepalive_s": 60,
 }
-_CHATS, _BATCHES = 48, 48
-_ANSWER_TOKENS = (10, 40)
-_TEXTS = 4
 # The goal is for the work within ten seconds of the edit; what comes at once says little yet.
 _SETTLES_S, _WITHIN_S = 5.0, 10.0
 _LEAVES_S = 60.0
 _POLL_S = 0.05
 _SPAN_S = 5
-_TOKENS, _TEXTS_DONE = "chat tokens", "embedded texts"
-
-
-@dataclass
-class Work:
-    """What arrived at the clients.
-
-    Attributes:
-        arrived: when, what, how much.
-        by_endpoint: when each endpoint answered first.
-        answers: requests that ended well.
-        failed: those that did not, in words.
-        over: no more are to be sent.
-    """
-
-    arrived: list[tuple[float, str, int]] = field(default_factory=list)
-    by_endpoint: dict[str, float] = field(default_factory=dict)
-    answers: int = 0
-    failed: list[str] = field(default_factory=list)
-    over: bool = False
-
-    def note(self, kind: str, amount: int) -> None:
-        """Count what has arrived."""
-        self.arrived.append((time.monotonic(), kind, amount))
-
-    def per_s(self, kind: str, since: float, until: float) -> float:
-        """Work of one kind in some time."""
-        done = sum(n for at, what, n in self.arrived if what == kind and since <= at < until)
-        return done / (until - since)
-
-
-class Load:
-    """Clients that ask again as soon as they have been answered.
-
-    Args:
-        session: sends their requests.
-        url: of the gateway.
-        work: gets what they see.
-    """
-
-    def __init__(self, session: aiohttp.ClientSession, url: str, work: Work) -> None:
-        self._session = session
-        self._url = url
-        self._work = work
-        self._rng = random.Random(5)
-
-    def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Start all of them."""
-        for _ in range(_CHATS):
-            tasks.create_task(self._repeat("chat/completions", self._chat_body, self._stream))
-        for _ in range(_BATCHES):
-            tasks.create_task(self._repeat("embeddings", self._batch_body, self._vectors))
-
-    async def _repeat(self, path: str, body: Callable[[], dict[str, Any]], read: Read) -> None:
-        work = self._work
-        while not work.over:
-            try:
-                async with self._session.post(f"{self._url}/{path}", json=body()) as response:
-                    await read(response)
-                    # A stream that waited for long got its headers before it had an endpoint.
-                    endpoint = response.headers.get("x-forebay-endpoint", "")
-                    work.by_endpoint.setdefault(endpoint, time.monotonic())
-                    work.answers += 1
-            except (aiohttp.ClientError, TimeoutError, ValueError, LookupError) as error:
-                work.failed.append(f"{path}: {error!r}")
-
-    def _chat_body(self) -> dict[str, Any]:
-        question = f"{self._rng.randrange(10**9)} tell me"
-        return {
-            "model": "chat",
-            "messages": [{"role": "user", "content": question}],
-            "max_tokens": self._rng.randint(*_ANSWER_TOKENS),
-            "ignore_eos": True,
-            "stream": True,
-        }
-
-    def _batch_body(self) -> dict[str, Any]:
-        texts = [f"{self._rng.randrange(10**9)} " + "word " * 60 for _ in range(_TEXTS)]
-        return {"model": "embedding", "input": texts, "encoding_format": "base64"}
-
-    async def _stream(self, response: aiohttp.ClientResponse) -> None:
-        response.raise_for_status()
-        line = b""
-        async for line in response.content:
-            if b'"error"' in line:
-                raise ValueError(line)
-            if b'"content"' in line:
-                self._work.note(_TOKENS, 1)
-            if line.startswith(b"data: [DONE]"):
-                return
-        raise ValueError(f"the stream ends with {line!r}")
-
-    async def _vectors(self, response: aiohttp.ClientResponse) -> None:
-        response.raise_for_status()
-        answer = await response.json()
-        if len(answer["data"]) != _TEXTS:
-            raise ValueError(f"{len(answer['data'])} vectors of {_TEXTS}")
-        self._work.note(_TEXTS_DONE, _TEXTS)
 
 
 class Editor:
@@ -242,7 +136,7 @@ async def run(
     came_s = max(work.by_endpoint[id_] for id_ in editor.endpoints_of(_HOSTS)) - added_at
     on = f"{_HOSTS} emulated hosts, then {_HOSTS + 1}, through `forebay serve`"
     found = []
-    for kind in (_TOKENS, _TEXTS_DONE):
+    for kind in (TOKENS, TEXTS):
         before = work.per_s(kind, added_at - seconds, added_at)
         after = work.per_s(kind, added_at + _SETTLES_S, added_at + _WITHIN_S)
         rise = 100 * (after / before - 1)
@@ -266,7 +160,7 @@ def timeline(work: Work) -> dict[str, list[int]]:
     spans = [first + n * _SPAN_S for n in range(int((last - first) / _SPAN_S))]
     return {
         kind: [round(work.per_s(kind, at, at + _SPAN_S)) for at in spans]
-        for kind in (_TOKENS, _TEXTS_DONE)
+        for kind in (TOKENS, TEXTS)
     }
 
 
