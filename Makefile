@@ -47,6 +47,9 @@ bench-admission: $(SETUP) ## Cost of a decision
 bench-routing: $(SETUP) ## Cost of a routing decision over 1,000 endpoints, and how well they are used
 	$(PY) -m bench.routing
 
+bench-live: $(SETUP) ## A host more and a host less by editing the file under load
+	$(PY) -m bench.live
+
 bench-protection: $(SETUP) ## Chat under an embedding storm on the emulated GPU
 	$(PY) -m bench.protection
 
@@ -91,4 +94,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity goals clean
+.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity bench-live goals clean

@@ -82,6 +82,13 @@ def test_the_defaults_are_those_that_are_promised() -> None:
                 "reset_after_requests": 10,
                 "reset_after_s": 60.0,
             },
+            "discovery": {
+                "nameservers": (),
+                "interval_s": 30.0,
+                "kubernetes_url": None,
+                "kubernetes_token_file": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+                "kubernetes_ca_file": "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+            },
             "body_limit_bytes": 67108864,
             "sse_keepalive_s": 15.0,
             "api_keys": (),
@@ -203,7 +210,7 @@ def test_a_setting_that_makes_no_sense_is_refused(keys: dict[str, object], said:
     [
         ({"endpoints": [{"base_url": "http://h"}]}, "has base_url and endpoints"),
         ({"base_url": None, "endpoints": []}, "endpoints: must not be empty"),
-        ({"base_url": None, "endpoints": [{}]}, "endpoints[0].base_url: is required"),
+        ({"base_url": None, "endpoints": [{}]}, "endpoints[0]: needs base_url or discover"),
         (
             {
                 "base_url": None,

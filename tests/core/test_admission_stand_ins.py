@@ -338,9 +338,10 @@ def test_an_endpoint_that_serves_its_own_model_too_has_one_limit_for_both() -> N
     assert desk.core.states["small@a"].inflight_by_class == {INTERACTIVE: 3, BEST_EFFORT: 1}
 
 
-def test_an_endpoint_cannot_stand_in_for_a_model_that_is_not_there() -> None:
-    with pytest.raises(ValueError, match="stands in for 'embed', which no endpoint serves"):
-        admission(fallback("embed"))
+def test_an_endpoint_stands_in_for_a_model_that_has_no_endpoint_of_its_own_yet() -> None:
+    desk = Desk(admission(fallback("embed")))
+    desk.ask("embed", BEST_EFFORT)
+    assert desk.counts("embed") == (1,)
 
 
 def test_a_fallback_is_released_like_any_other_endpoint() -> None:

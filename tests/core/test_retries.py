@@ -10,6 +10,7 @@ from forebay.core.breaker import BreakerSettings
 from forebay.core.model import Ending, EngineState, Outcome, Reason, Signal
 from forebay.core.queue import QueueBounds
 from forebay.core.retries import Retries, may_go_elsewhere
+from forebay.core.retry import RetryBudget
 from support.deployments import Desk, admission, endpoint
 
 FAILURES = [
@@ -181,6 +182,13 @@ def test_requests_are_counted_against_what_is_tried_again():
     setting = Setting("a", "b")
     setting.retries.note(setting.desk.running[0].ticket)
     assert setting.budget.requests == 1
+
+
+def test_budgets_follow_the_models_that_there_are():
+    retries = Retries(Setting("a").core, {"m": RetryBudget(2), "old": RetryBudget(2)})
+    retries.budgets["m"].try_retry()
+    retries.follow({"m": RetryBudget(5), "new": RetryBudget(3)})
+    assert {model: budget.left for model, budget in retries.budgets.items()} == {"m": 4, "new": 3}
 
 
 def test_a_model_without_a_budget_is_tried_again_all_the_same():

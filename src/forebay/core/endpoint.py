@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -278,11 +278,11 @@ class EndpointState:
         self.peak = self.inflight
         pool.heard(self)
 
-    def resize(self, floor: int, ceiling: int, now: float) -> None:
-        """Move the bounds of its limit."""
-        self.endpoint = replace(self.endpoint, floor=floor, ceiling=ceiling)
-        self.ceiling = ceiling
-        decision = self.law.resize(floor=floor, ceiling=ceiling)
+    def change(self, endpoint: Endpoint, now: float) -> None:
+        """Take over what the configuration says of it now: the bounds of its limit, and sizes."""
+        self.endpoint = endpoint
+        self.ceiling = endpoint.ceiling
+        decision = self.law.resize(floor=endpoint.floor, ceiling=endpoint.ceiling)
         if decision is not None:
             self._limit_moved(decision, now)
 

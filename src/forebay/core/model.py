@@ -82,6 +82,11 @@ class Endpoint:
         main = (self.fallback_of or self.model, self.fallback_of is not None)
         return (main, *((model, True) for model in self.also_for))
 
+    @property
+    def part(self) -> tuple[str, ServiceClass, str | None, tuple[str, ...]]:
+        """What it is to the models that it serves. With another part it would be another one."""
+        return self.model, self.service_class, self.fallback_of, self.also_for
+
     def slots_for(self, ticket: Ticket) -> int:
         """The slots that a request takes here, if there are as many."""
         if ticket.weight:

@@ -47,13 +47,20 @@ class Retries:
     """
 
     admission: Admission
-    budgets: Mapping[str, RetryBudget]
+    budgets: dict[str, RetryBudget]
 
     def note(self, ticket: Ticket) -> None:
         """A request asks for its first slot."""
         budget = self.budgets.get(ticket.model)
         if budget is not None:
             budget.note_request()
+
+    def follow(self, budgets: Mapping[str, RetryBudget]) -> None:
+        """Go by other endpoints from now on; what a model has used up stays used up."""
+        for model in self.budgets.keys() - budgets.keys():
+            del self.budgets[model]
+        for model, budget in budgets.items():
+            self.budgets.setdefault(model, budget).resize(budget.burst)
 
     def again(
         self, ticket: Ticket, endpoint_id: str, outcome: Outcome, now: float, *, probe: bool = False

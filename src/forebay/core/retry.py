@@ -35,6 +35,12 @@ class RetryBudget:
         """Count a request; not its retries."""
         self._earned = min(self._earned + 1, self.burst * _REQUESTS_PER_RETRY)
 
+    def resize(self, burst: int) -> None:
+        """Hold another number of retries at most. One more comes full, one less is gone."""
+        more = (burst - self.burst) * _REQUESTS_PER_RETRY
+        self._earned = max(0, self._earned + more)
+        self.burst = burst
+
     def try_retry(self) -> bool:
         """Take a retry, and return whether there was one left."""
         if self._earned < _REQUESTS_PER_RETRY:

@@ -27,7 +27,7 @@ from forebay.gateway.message import Request
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from forebay.config.settings import IdentitySettings
     from forebay.core.identity import Verdict
@@ -71,6 +71,14 @@ class ModelGuard:
     def unfit(self) -> frozenset[str]:
         """Ids of the endpoints that must not be used."""
         return self.identity.unfit(self._clock())
+
+    def keep(self, endpoint_ids: Collection[str]) -> None:
+        """Forget all other endpoints."""
+        self.identity.keep(endpoint_ids)
+        self._warned_of &= set(endpoint_ids)
+        for id_ in [id_ for id_, lock in self._locks.items() if not lock.locked()]:
+            if id_ not in endpoint_ids:
+                del self._locks[id_]
 
     async def check(self, call: Call, target: Target, lease: Lease) -> None:
         """See that an endpoint's vectors are the model's.
