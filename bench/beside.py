@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -89,6 +89,13 @@ class Load:
     work: Work
     think_s: tuple[float, float] = (0.02, 0.06)
     client: type[Client] = Client
+
+
+class EndlessClient(Client):
+    """Asks for answers of a certain length: a random model ends when it likes."""
+
+    def _chat_body(self, prompt: str, tokens: int) -> dict[str, Any]:
+        return super()._chat_body(prompt, tokens) | {"ignore_eos": True}
 
 
 def prompt(rng: random.Random, words: int) -> str:

@@ -70,6 +70,20 @@ def test_when_the_primary_breaks_whoever_waits_goes_on_at_the_fallback() -> None
     assert len(at(desk, "f")) == 4
 
 
+def test_a_fallback_may_serve_a_model_under_another_name() -> None:
+    desk = Desk(
+        admission(
+            endpoint("embed", group="gtx", interactive=False, ceiling=4),
+            endpoint("bge", host="f", group="box", interactive=False, fallback_of="embed"),
+            breaker=AT_ONCE,
+        )
+    )
+    break_(desk)
+    desk.ask("embed")
+    (grant,) = desk.running
+    assert (grant.endpoint.id, grant.endpoint.model) == ("bge@f", "bge")
+
+
 def test_a_fallback_is_best_effort_on_its_gpu_whatever_it_serves() -> None:
     desk = Desk(
         admission(

@@ -75,3 +75,12 @@ def test_one_that_is_different_is_looked_at_again_after_a_minute_and_one_that_is
     assert identity.unfit(60) == frozenset()
     assert identity.verdict("a", 1e9).same
     assert identity.verdict("c", 0) is None
+
+
+def test_what_cannot_be_compared_may_be_trusted():
+    identity = Identity(0.98)
+    identity.judge("a", [1.0, 0.0], 0)
+    assert identity.verdict("b", 1) is None
+    assert identity.trust("b", "it embeds no probe", 1).same
+    assert identity.verdict("b", 1).reason == "it embeds no probe"
+    assert identity.unfit(1) == set()

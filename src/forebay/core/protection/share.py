@@ -30,10 +30,10 @@ _STEP, _FAR_STEP, _FIRST_STEP, _FAR = 1.25, 1.6, 2.5, 0.5
 # Chat alone at so many times its speed, or that part of it, is another machine.
 _ANOTHER = 1.5
 # How long a level that was too much is left alone, seconds; doubled each time.
-_BARRED_S, _MOST_BARRED_S = 30.0, 900.0
+_BARRED_S, _MOST_BARRED_S = 60.0, 900.0
 _SAME_LEVEL = 0.75
-# A step smaller than this is not worth the noise.
-_LEAST_STEP = 1.04
+# A step smaller than this is not worth its trial.
+_LEAST_STEP = 1.1
 # Values of about one level, so many times apart, are taken together; weight of what is new.
 _LEVEL, _GAIN = 1.25, 0.4
 # One in so many of chat's readings may be slow because of what its idle time let in. How much less
