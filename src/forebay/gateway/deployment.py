@@ -125,9 +125,10 @@ class Deployment:
         return {**now, "identity": self.identity.status(now["model"])}
 
     def _target(self, planned: PlannedEndpoint, session: aiohttp.ClientSession) -> Target:
+        times = self.settings.timeouts
         upstream = Upstream(
             planned.endpoint.base_url,
-            UpstreamSettings(connect_timeout_s=self.settings.timeouts.connect_s),
+            UpstreamSettings(connect_timeout_s=times.connect_s, unreachable_s=times.unreachable_s),
         )
         fetch = fetch_of(planned, session)
         scraper = scraper_of(
