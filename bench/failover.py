@@ -1,9 +1,9 @@
 """The primary embedder goes away under load, and comes back: what callers and the shared GPU see.
 
-Emulated hosts, each a process in a network namespace of its own: the primary embedder, and the host
-that chat and the fallback embedder share. 32 callers embed and 4 chat, all in a closed loop, through
-`forebay serve` or with the library, in a process of its own. The primary is killed (its port then
-refuses connections), or cut off (its packets vanish).
+Emulated hosts, each a process in a network namespace of its own: the primary embedder, an older
+card, and the host that chat and the fallback embedder share. 32 callers embed and 4 chat, all in a
+closed loop, through `forebay serve` or with the library, in a process of its own. The primary is
+killed (its port then refuses connections), or cut off (its packets vanish).
 
 What is in flight on the shared GPU is counted by the emulated host itself, at every change.
 
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.demo.gateway import start_gateway
 from forebay.demo.processes import Processes
+from forebay.emulator import EmbeddingSpec, EmulatorSpec
 
 from . import report, results
 from .failover_callers import CONNECT_S, READ_S
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from forebay.demo.processes import ChildProcess
 
 _PORT = 8100
+_SPECS = {
+    "primary": EmulatorSpec(embedding=EmbeddingSpec(overhead_s=0.08)),
+    "shared": EmulatorSpec(embedding=EmbeddingSpec(overhead_s=0.01, token_s=2e-6)),
+}
 _BUDGET, _CEILING, _FLOOR = 6, 16, 2
 _COOLDOWN_S, _RAMP_DOUBLE_S = 2.0, 1.0
 _RAMP_S = _RAMP_DOUBLE_S * math.log2(_CEILING / _FLOOR)
@@ -132,7 +137,9 @@ class Site:
             return record
 
     def _emulate(self, processes: Processes, host: Host) -> ChildProcess:
-        command = [sys.executable, "-m", "forebay", "emulate", "--json"]
+        file = self._folder / f"{host.name}.spec.json"
+        file.write_text(_SPECS[host.name].model_dump_json())
+        command = [sys.executable, "-m", "forebay", "emulate", "--json", "--spec", str(file)]
         command += ["--host", host.address, "--port", str(_PORT)]
         process = processes.start(host.name, self._network.command(host, command))
         process.await_line(r"(\{.*\})")
@@ -145,9 +152,8 @@ class Site:
             file = self._folder / "library.json"
             file.write_text(json.dumps(self._config()))
             where = str(file)
-        process = processes.start(
-            "callers", [sys.executable, "-m", "bench.failover_callers", way, where]
-        )
+        command = [sys.executable, "-m", "bench.failover_callers", way, where]
+        process = processes.start("callers", command)
         process.await_line("(calling)")
         return process
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Ask = Callable[[int], Awaitable[None]]
 
 _EMBEDDERS, _CHATTERS = 32, 4
-_TEXTS = 8
+_TEXTS = 4
 _CHAT_PAUSE_S = 0.1
 # What the program with the library gives its HTTP client; the gateway has its own.
 CONNECT_S, READ_S = 0.5, 1.0

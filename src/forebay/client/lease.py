@@ -78,6 +78,11 @@ class Lease:
         return self._slot.grant.ticket
 
     @property
+    def is_probe(self) -> bool:
+        """Whether this request tries an endpoint that was away."""
+        return self._slot.is_probe
+
+    @property
     def queued_s(self) -> float:
         """How long it was waited for, seconds."""
         return self._slot.queued_s

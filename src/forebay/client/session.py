@@ -292,7 +292,8 @@ class Session:
         # It bounds the wait for a slot, not what was done in it, so it begins again.
         now = self._limiter.now()
         before = replace(before, deadline=now + (before.deadline - before.asked_at))
-        ticket = self._retries.again(before, failed.endpoint.id, outcome, now)
+        id_, probe = failed.endpoint.id, failed.is_probe
+        ticket = self._retries.again(before, id_, outcome, now, probe=probe)
         if ticket is None:
             return None
         try:

@@ -48,9 +48,13 @@ def _protection(section: Protection | None) -> ProtectionSettings | None:
 
 
 def retry_budgets(plan: Plan) -> dict[str, RetryBudget]:
-    """What may be tried again of each model: what the loss of all its endpoints can strand."""
-    ceilings = {planned.endpoint.id: planned.endpoint.ceiling for planned in plan.endpoints}
+    """What may be tried again of each model: what the loss of all its endpoints can strand.
+
+    That is what runs there, and what still starts there until the breaker has seen enough.
+    """
+    before_open = plan.config.breaker_fail_threshold
+    strands = {p.endpoint.id: p.endpoint.ceiling + before_open - 1 for p in plan.endpoints}
     return {
-        model.id: RetryBudget(sum(ceilings[id_] for id_ in model.endpoints))
+        model.id: RetryBudget(sum(strands[id_] for id_ in model.endpoints))
         for model in plan.models.values()
     }

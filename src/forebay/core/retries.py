@@ -53,7 +53,13 @@ class Retries:
             budget.note_request()
 
     def again(
-        self, ticket: Ticket, endpoint_id: str, outcome: Outcome, now: float
+        self,
+        ticket: Ticket,
+        endpoint_id: str,
+        outcome: Outcome,
+        now: float,
+        *,
+        probe: bool = False,
     ) -> Ticket | None:
         """The ticket to ask with for another endpoint; None if the failure is the answer.
 
@@ -62,6 +68,8 @@ class Retries:
             endpoint_id: where that was.
             outcome: how it ended there. Nothing of an answer has gone to the client.
             now: the time.
+            probe: it tried an endpoint that was away. There is one such in a cooldown, which is no
+                load to speak of, and an outage may be long: these are always tried again.
         """
         if outcome not in _ELSEWHERE or ticket.deadline <= now:
             return None
@@ -72,7 +80,7 @@ class Retries:
         if not self._served_elsewhere(again, now):
             return None
         budget = self.budgets.get(ticket.model)
-        return again if budget is None or budget.try_retry() else None
+        return again if probe or budget is None or budget.try_retry() else None
 
     def _served_elsewhere(self, ticket: Ticket, now: float) -> bool:
         """Whether an endpoint that the ticket does not avoid would take it, now or soon."""

@@ -154,8 +154,10 @@ class Proxy:
     async def _elsewhere(self, call: Call, failed: Lease, ending: Ending) -> Lease | None:
         """Wait for a slot at another endpoint, if there is any use in it."""
         deployment = self._deployment
-        before, outcome = failed.grant.ticket, ending.outcome
-        ticket = deployment.retries.again(before, failed.endpoint.id, outcome, call.clock())
+        before, id_, outcome = failed.grant.ticket, failed.endpoint.id, ending.outcome
+        ticket = deployment.retries.again(
+            before, id_, outcome, call.clock(), probe=failed.is_probe
+        )
         if ticket is None:
             return None
         deployment.metrics.retried(ticket, outcome)

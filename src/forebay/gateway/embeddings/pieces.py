@@ -177,7 +177,9 @@ class Pieces:
         # Its ticket may have been another piece's: see `Remaining.take`.
         failed_at, id_ = piece.attempts.avoid, lease.endpoint.id
         before = replace(lease.grant.ticket, avoid=failed_at | (self._unfit - {id_}))
-        ticket = self._deployment.retries.again(before, id_, outcome, self._call.clock())
+        ticket = self._deployment.retries.again(
+            before, id_, outcome, self._call.clock(), probe=lease.is_probe
+        )
         if ticket is None:
             return False
         self._deployment.metrics.retried(ticket, outcome)
