@@ -47,6 +47,9 @@ bench-admission: $(SETUP) ## Cost of a decision
 bench-routing: $(SETUP) ## Cost of a routing decision over 1,000 endpoints, and how well they are used
 	$(PY) -m bench.routing
 
+bench-failover: $(SETUP) ## An embedder that goes away under load, and comes back (root: network namespaces)
+	$(PY) -m bench.failover
+
 bench-protection: $(SETUP) ## Chat under an embedding storm on the emulated GPU
 	$(PY) -m bench.protection
 
@@ -88,4 +91,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-demo bench-sim bench-sim-fit bench-protection-infinity goals clean
+.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-failover bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-demo bench-sim bench-sim-fit bench-protection-infinity goals clean

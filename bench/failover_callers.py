@@ -34,7 +34,7 @@ _EMBEDDERS, _CHATTERS = 32, 4
 _TEXTS = 4
 _CHAT_PAUSE_S = 0.1
 # What the program with the library gives its HTTP client; the gateway has its own.
-CONNECT_S, READ_S = 0.5, 1.0
+CONNECT_S, READ_S = 0.4, 0.75
 
 
 async def _post(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forebay.config import Plan, load, plan_from
-from forebay.config.build import admission_of
+from forebay.config.build import admission_of, retry_budgets
 from forebay.config.laws import FixedSettings
 from forebay.core.model import Ending, Outcome, Reason
 from forebay.core.observer import Observer
@@ -101,3 +101,19 @@ def test_bounds_of_the_queue_and_of_overtaking_are_those_of_the_file() -> None:
     desk.ask_many("chat", 32 + 4)
     assert [refusal.reason for refusal in desk.refused] == [Reason.QUEUE_FULL]
     assert {room.max_overtakes for room in desk.core.rooms.values()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("breaker", "burst"),
+    [
+        ({}, 2 * (8 + 2)),
+        ({"MODEL_BREAKER_FAIL_THRESHOLD": 1}, 2 * 8),
+        ({"MODEL_BREAKER_FAIL_THRESHOLD": 1000}, 2 * (8 + 8)),
+        ({"MODEL_CIRCUIT_BREAKER": False}, 2 * 8),
+    ],
+)
+def test_what_a_loss_strands_may_be_tried_again(breaker: dict[str, object], burst: int) -> None:
+    """Those that run, and those that start until the breaker opens."""
+    hosts = [{"base_url": f"http://gpu-{n}.lan", "max_concurrent_requests": 8} for n in "ab"]
+    embedder = {"id": "embed", "endpoints": hosts}
+    assert retry_budgets(plan(embedding_models=[embedder], **breaker))["embed"].burst == burst

@@ -11,6 +11,7 @@ import pytest
 
 from forebay.emulator import ChatSpec, EmbeddingSpec, EmulatorSpec
 from support.flaky import failing_over
+from support.waiting import seen
 
 pytestmark = pytest.mark.anyio
 
@@ -40,12 +41,15 @@ async def timed(times: list[float], ask, *args) -> Any:
     return answer
 
 
-async def until(site, gateway, reached, within_s: float = 5.0) -> dict[str, Any]:
-    """What the embedding status says once it says what is waited for; nobody asks meanwhile."""
-    with anyio.fail_after(within_s):
-        while not reached(found := await site.look(gateway, "embedding-endpoint-status")):
-            await anyio.sleep(0.01)
-    return found
+async def served_by(site, gateway) -> str:
+    answer = await site.embed(gateway)
+    assert answer.status == 200
+    return answer.headers["x-forebay-endpoint"]
+
+
+async def embedding(host, count: int) -> None:
+    """Return once so many requests for embeddings are in flight there, by its own count."""
+    await seen(host.record, lambda record: record["embedding"]["inflight"] >= count)
 
 
 async def test_what_runs_there_and_what_comes_is_served_at_the_fallback(site) -> None:
@@ -56,9 +60,7 @@ async def test_what_runs_there_and_what_comes_is_served_at_the_fallback(site) ->
     in_flight_s: list[float] = []
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(timed(in_flight_s, site.embed, gateway)) for _ in range(8)]
-        with anyio.fail_after(5):
-            while (await primary.record())["embedding"]["inflight"] < 8:
-                await anyio.sleep(0.005)
+        await embedding(primary, 8)
         site.network.cut(primary.host)
         running += [tasks.create_task(timed(in_flight_s, site.embed, gateway)) for _ in range(8)]
     answers = [task.result() for task in running]
@@ -97,16 +99,11 @@ async def test_each_cooldown_costs_one_request_one_connect_and_then_it_comes_bac
 
     site.network.mend(primary.host)
     mended_at = time.monotonic()
-    with anyio.fail_after(5):
-        while True:
-            answer = await site.embed(gateway)
-            assert answer.status == 200
-            if primary.host.address in answer.headers["x-forebay-endpoint"]:
-                break
-            await anyio.sleep(0.01)
+    await seen(lambda: served_by(site, gateway), lambda endpoint: primary.host.address in endpoint)
     # At worst a probe had just begun: its time, a cooldown, and the ramp of two doublings.
     assert time.monotonic() - mended_at < 0.5 + 0.66 + 0.6
-    status = await until(site, gateway, lambda now: not now["is_fallback"])
+    status = await site.look(gateway, "embedding-endpoint-status")
+    assert status["is_fallback"] is False
     assert (status["failover_count"], status["recovery_count"]) == (1, 1)
 
 
@@ -117,9 +114,7 @@ async def test_a_host_that_vanished_is_noticed_although_answers_may_take_long(si
     took_s: list[float] = []
     async with asyncio.TaskGroup() as tasks:
         request = tasks.create_task(timed(took_s, site.embed, gateway))
-        with anyio.fail_after(5):
-            while (await primary.record())["embedding"]["inflight"] < 1:
-                await anyio.sleep(0.005)
+        await embedding(primary, 1)
         site.network.cut(primary.host)
     assert request.result().status == 200
     assert took_s[0] < 4

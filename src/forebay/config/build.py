@@ -50,10 +50,13 @@ def _protection(section: Protection | None) -> ProtectionSettings | None:
 def retry_budgets(plan: Plan) -> dict[str, RetryBudget]:
     """What may be tried again of each model: what the loss of all its endpoints can strand.
 
-    That is what runs there, and what still starts there until the breaker has seen enough.
+    That is what runs there, and what still starts there until the breaker has seen enough; if it is
+    to see very much, no more than runs there.
     """
-    before_open = plan.config.breaker_fail_threshold
-    strands = {p.endpoint.id: p.endpoint.ceiling + before_open - 1 for p in plan.endpoints}
+    config = plan.config
+    more = config.breaker_fail_threshold - 1 if config.circuit_breaker else 0
+    ceilings = {planned.endpoint.id: planned.endpoint.ceiling for planned in plan.endpoints}
+    strands = {id_: ceiling + min(more, ceiling) for id_, ceiling in ceilings.items()}
     return {
         model.id: RetryBudget(sum(strands[id_] for id_ in model.endpoints))
         for model in plan.models.values()

@@ -155,9 +155,7 @@ class Proxy:
         """Wait for a slot at another endpoint, if there is any use in it."""
         deployment = self._deployment
         before, id_, outcome = failed.grant.ticket, failed.endpoint.id, ending.outcome
-        ticket = deployment.retries.again(
-            before, id_, outcome, call.clock(), probe=failed.is_probe
-        )
+        ticket = deployment.retries.again(before, id_, outcome, call.clock(), probe=failed.is_probe)
         if ticket is None:
             return None
         deployment.metrics.retried(ticket, outcome)

@@ -1,8 +1,8 @@
 """Lets TCP find out that the other host is gone.
 
 Who waits for an answer sends nothing, and hears nothing if the other host loses its power or its
-network: for that side the connection is as good as ever. So the kernel asks now and then whether the
-host is there (keep-alive, RFC 9293 section 3.8.4), and gives up if nothing that it sent was
+network: on this side the connection is as good as ever. So the kernel asks now and then whether
+the host is there (keep-alive, RFC 9293 section 3.8.4), and gives up if nothing that it sent was
 acknowledged for some time (user timeout, RFC 5482). The host's kernel answers, not the engine,
 which may be as busy as it likes.
 """
