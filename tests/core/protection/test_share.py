@@ -132,6 +132,37 @@ def test_a_level_that_was_too_much_is_left_alone_longer_each_time() -> None:
     assert len(tries) < 40
 
 
+def tries_above(law: Share, value: float, *, since: float, seconds: float) -> list[float]:
+    """When it goes above `value`, where chat is wrecked, and fast up to there."""
+    tries = []
+    for step in range(int(seconds)):
+        now = since + step
+        if law.value > value:
+            tries.append(now)
+            law.judge(SLOW, 20.0, now, used=True)
+        else:
+            law.judge(FAST, 1.1, now, used=True)
+    return tries
+
+
+def test_every_trial_that_failed_puts_the_next_one_off_however_far_it_went() -> None:
+    law = share(7.0)
+    tries = tries_above(law, 7.0, since=0.0, seconds=2000.0)
+    waits = [b - a for a, b in pairwise(tries) if b - a > 10]
+    assert waits == sorted(waits)
+    assert waits[0] >= 120, "the halves between were tried, and failed too"
+    assert len(tries) < 12
+
+
+def test_after_a_level_turned_out_good_the_next_try_is_as_soon_as_the_first() -> None:
+    law = share(7.0)
+    tries_above(law, 7.0, since=0.0, seconds=2000.0)
+    law.value = 20.0
+    law.judge(RIGHT, 1.2, 2000.0, used=True)
+    tries = tries_above(law, 20.0, since=2001.0, seconds=200.0)
+    assert len(tries) > 2, "one, its halves, and one more"
+
+
 def test_once_its_time_is_over_that_level_comes_first_and_then_what_is_beyond() -> None:
     law, values = share(), []
     law.judge(SLOW, 1.3, 0.0, used=True)

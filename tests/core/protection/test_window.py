@@ -14,13 +14,15 @@ FIRST, OUTPUT = TimingKind.FIRST_TOKEN, TimingKind.OUTPUT_TOKEN
 DOUBT = 0.03
 
 
-def judged(*scales: float, count: int = 330, scatter: float = 0.1, seed: int = 1):
+def judged(
+    *scales: float, count: int = 330, scatter: float = 0.1, seed: int = 1, doubt: float = DOUBT
+):
     """The first judgement on readings of one kind or two, and how many it took."""
     rng = random.Random(seed)
     window = Window(0.0, 1.25)
     for n in range(count):
         for kind, scale in zip((FIRST, OUTPUT), scales, strict=False):
-            window.add(kind, log(scale) + rng.gauss(0, scatter), 1.2 * scatter, DOUBT)
+            window.add(kind, log(scale) + rng.gauss(0, scatter), 1.2 * scatter, doubt)
         found = window.judge(10.0)
         if found is not None:
             return found, n + 1
@@ -54,6 +56,26 @@ def test_what_became_slow_just_now_is_seen_however_long_it_was_fast() -> None:
 def test_at_the_target_it_takes_as_many_as_there_may_be() -> None:
     found, count = judged(1.25)
     assert (found.verdict, count) == (Verdict.RIGHT, 320)
+
+
+def test_chat_alone_of_which_little_is_known_holds_nothing_up_for_ever() -> None:
+    found, count = judged(1.1, doubt=0.5)
+    assert (found.verdict, count) == (Verdict.FAST, 320)
+
+
+def test_a_hair_above_the_target_is_right_however_sure() -> None:
+    found, count = judged(1.27, count=1000, scatter=0.01, doubt=0.001)
+    assert (found.verdict, count) == (Verdict.RIGHT, 320)
+
+
+@pytest.mark.parametrize(("scale", "count"), [(3.0, 16), (5.0, 5)])
+def test_a_trial_ends_after_five_readings_that_are_several_times_too_slow(scale, count) -> None:
+    window = Window(0.0, 1.25, on_trial=True)
+    for _ in range(count - 1):
+        window.add(FIRST, log(scale), 0.1, DOUBT)
+        assert window.judge(10.0) is None
+    window.add(FIRST, log(scale), 0.1, DOUBT)
+    assert window.judge(10.0).verdict is Verdict.TOO_SLOW
 
 
 def test_a_little_too_slow_is_found_in_the_end() -> None:

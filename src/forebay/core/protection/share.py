@@ -29,7 +29,7 @@ _WRECKED, _DEEP_CUT = 0.2, 0.1
 _STEP, _FAR_STEP, _FIRST_STEP, _FAR = 1.25, 1.6, 2.5, 0.5
 # Chat alone at so many times its speed, or that part of it, is another machine.
 _ANOTHER = 1.5
-# How long a level that was too much is left alone, seconds; doubled each time.
+# How long a level that was too much is left alone, seconds; doubled each time until it is good.
 _BARRED_S, _MOST_BARRED_S = 60.0, 900.0
 _SAME_LEVEL = 0.75
 # A step smaller than this is not worth its trial.
@@ -99,6 +99,8 @@ class Share:
         if verdict is Verdict.TOO_SLOW and slow:
             return self._cut(ratio, now)
         self.cuts, self._came_from = 0, 0.0
+        if verdict is not Verdict.TOO_SLOW and self.value >= self._bar:
+            self._barred_s = 0.0
         return (
             self._grow(ratio, now) if verdict is Verdict.FAST and used and not slow else Move.HELD
         )
@@ -165,9 +167,10 @@ class Share:
         return Move.GREW
 
     def _bar_here(self, now: float) -> None:
-        again = self.value >= _SAME_LEVEL * self._bar
-        seconds = min(2 * self._barred_s, _MOST_BARRED_S) if again else _BARRED_S
-        self._bar, self._barred_s, self._barred_until = self.value, seconds, now + seconds
+        again = self.on_trial or self.value >= _SAME_LEVEL * self._bar
+        seconds = max(2 * self._barred_s, _BARRED_S) if again else _BARRED_S
+        self._bar, self._barred_s = self.value, min(seconds, _MOST_BARRED_S)
+        self._barred_until = now + self._barred_s
 
 
 def _level(value: float) -> int:

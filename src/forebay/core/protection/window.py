@@ -20,11 +20,16 @@ _LEAST_S = 3.0
 # Readings in a row of which three in four are slower than slow ones may be need no more: chat is
 # several times too slow, perhaps since a moment ago.
 _ROW = 16
-# At a new level fewer do, if they are that much slower again: it may be far beyond what the engine
-# can take, and each reading then takes long.
-_TRIAL_ROW = 5
-# How many standard errors from the target are certain (more, of few readings), and likely.
+# At a new level fewer do, if they are so many times slower still: it may be far beyond what the
+# engine can take, and each reading then takes long.
+_TRIAL_ROW, _WRECKED = 5, 3.0
+# How many standard errors from the target are certain (more, of few readings), and likely. With as
+# many readings as there can be, any result below the target will do: a wrong step up is soon taken
+# back, and more of them would not tell more where it is chat alone of which little is known.
 _CERTAIN, _LIKELY = 2.5, 1.0
+# Above the target, so much of what it allows is still right: where chat is about as slow whatever
+# the share, a hair too much would take it down step by step, for nothing.
+_STILL_RIGHT = 0.15
 _FEW_DOUBTS = 8
 
 
@@ -71,6 +76,11 @@ class Window:
     _ratios: dict[TimingKind, deque[float]] = field(default_factory=dict)
     _alone: dict[TimingKind, tuple[float, float]] = field(default_factory=dict)
 
+    @property
+    def most(self) -> float:
+        """Times over those alone that are not too slow yet."""
+        return self.target + _STILL_RIGHT * (self.target - 1)
+
     def add(self, kind: TimingKind, ratio: float, slow: float, doubt: float) -> None:
         """Fold in a reading.
 
@@ -88,10 +98,12 @@ class Window:
         looks, rest = divmod(len(ratios), _FEW)
         if not rest and looks & (looks - 1) == 0:  # a power of two
             self._due = True
-        rows = ((_ROW, 1.0), (_TRIAL_ROW, 2.0)) if self.on_trial else ((_ROW, 1.0),)
-        for length, times in rows:
+        rows = [(_ROW, self.most)]
+        if self.on_trial:
+            rows.append((_TRIAL_ROW, _WRECKED * self.target))
+        for length, most in rows:
             row = list(ratios)[-length:]
-            if len(row) == length and quick(row) > slow + doubt + times * log(self.target):
+            if len(row) == length and quick(row) > slow + doubt + log(most):
                 self._row = Judgement(Verdict.TOO_SLOW, kind, exp(upper(row) - slow))
 
     def judge(self, now: float) -> Judgement | None:
@@ -113,14 +125,15 @@ class Window:
         slow, slow_doubt = self._alone[kind]
         inflation = upper(ratios) - slow
         margin, doubt = inflation - log(self.target), hypot(error(ratios), slow_doubt)
+        over = exp(inflation) > self.most
         count = len(ratios)
         certain = _CERTAIN * (1 + _FEW_DOUBTS / count)
-        if margin > (certain if count < _MANY else _LIKELY) * doubt:
+        if over and margin > (certain if count < _MANY else _LIKELY) * doubt:
             verdict = Verdict.TOO_SLOW
         elif margin < -(certain if count < 2 * _FEW else _LIKELY) * doubt:
             verdict = Verdict.FAST
         elif count >= _MANY:
-            verdict = Verdict.RIGHT
+            verdict = Verdict.FAST if margin < 0 else Verdict.RIGHT
         else:
             return None
         return Judgement(verdict, kind, exp(inflation))
