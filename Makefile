@@ -50,6 +50,9 @@ bench-routing: $(SETUP) ## Cost of a routing decision over 1,000 endpoints, and 
 bench-live: $(SETUP) ## A host more and a host less by editing the file under load
 	$(PY) -m bench.live
 
+bench-failover: $(SETUP) ## An embedder that goes away under load, and comes back (root: network namespaces)
+	$(PY) -m bench.failover
+
 bench-protection: $(SETUP) ## Chat under an embedding storm on the emulated GPU
 	$(PY) -m bench.protection
 
@@ -94,4 +97,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity bench-live goals clean
+.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity bench-live bench-failover goals clean

@@ -125,3 +125,19 @@ def test_whatever_a_lost_primary_strands_is_done_at_the_fallback(threshold: int)
         desk.see(desk.core.request(again, desk.now))
     assert not desk.refused
     assert len(desk.running) + len(desk.waiting) == 40
+
+
+@pytest.mark.parametrize(
+    ("breaker", "burst"),
+    [
+        ({}, 2 * (8 + 2)),
+        ({"MODEL_BREAKER_FAIL_THRESHOLD": 1}, 2 * 8),
+        ({"MODEL_BREAKER_FAIL_THRESHOLD": 1000}, 2 * (8 + 8)),
+        ({"MODEL_CIRCUIT_BREAKER": False}, 2 * 8),
+    ],
+)
+def test_what_a_loss_strands_may_be_tried_again(breaker: dict[str, object], burst: int) -> None:
+    """Those that run, and those that start until the breaker opens."""
+    hosts = [{"base_url": f"http://gpu-{n}.lan", "max_concurrent_requests": 8} for n in "ab"]
+    embedder = {"id": "embed", "endpoints": hosts}
+    assert retry_budgets(plan(embedding_models=[embedder], **breaker))["embed"].burst == burst

@@ -71,6 +71,7 @@ def test_the_defaults_are_those_that_are_promised() -> None:
             "queue": {"max_requests": 1024, "max_bytes": 268435456},
             "timeouts": {
                 "connect_s": 5.0,
+                "unreachable_s": 15.0,
                 "request_s": 600.0,
                 "first_byte_s": 600.0,
                 "between_chunks_s": 120.0,

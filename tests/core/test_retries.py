@@ -171,6 +171,16 @@ def test_what_was_refused_before_any_work_needs_no_budget(outcome):
     assert setting.budget.left == 0
 
 
+def test_a_probe_that_fails_is_tried_elsewhere_whatever_was_used_up():
+    setting = Setting("a", "b", left=0)
+    (grant,) = setting.desk.running
+    setting.desk.finish(grant, Ending(Outcome.FAILURE))
+    failed = (grant.ticket, grant.endpoint.id, Outcome.FAILURE, 0.0)
+    assert setting.retries.again(*failed, probe=True) is not None
+    assert setting.budget.left == 0
+    assert setting.retries.again(*failed) is None
+
+
 def test_a_ticket_sent_back_to_where_it_failed_is_not_tried_again():
     setting = Setting("a", "b")
     grant = setting.desk.running[0]

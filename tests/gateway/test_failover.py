@@ -163,6 +163,25 @@ async def test_where_it_hangs_the_fallback_takes_over_though_no_client_waits_lon
     await eventually(lambda: running.idle)
 
 
+async def test_who_comes_before_the_breaker_opens_is_served_like_who_was_there(pair, gateway):
+    primary, _ = pair
+    running = await gateway(config(pair, MODEL_BREAKER_FAIL_THRESHOLD=3))
+    primary.mode = "hang"
+    statuses = []
+
+    async def client():
+        statuses.append((await ask(running)).status)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(16):
+            tasks.start_soon(client)
+        await eventually(lambda: len(primary.requests) == 8 and running.queued == 8)
+        primary.mode = "reset"
+        primary.lets_go.set()
+    assert statuses == [200] * 16
+    assert len(primary.requests) == 10  # of the eight that waited, two came before it opened
+
+
 async def test_it_comes_back_although_nobody_asked_for_a_long_time(pair, gateway):
     primary, fallback = pair
     running = await gateway(config(pair))

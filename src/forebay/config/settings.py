@@ -42,6 +42,9 @@ class TimeoutSettings(Section):
 
     connect_s: Seconds = 5.0
     """Opening a connection."""
+    unreachable_s: Seconds = 15.0
+    """Until an endpoint's host that acknowledges nothing any more counts as gone; the engine may be
+    silent for longer."""
     request_s: Seconds = 600.0
     """A request's whole life, waiting included, where the request itself does not say."""
     first_byte_s: Seconds = 600.0

@@ -52,9 +52,10 @@ class Targets(dict[str, Target]):
     def connect(self, planned: PlannedEndpoint) -> None:
         """Be ready to reach an endpoint; requests under way go on as they began."""
         settings, id_ = self.settings, planned.endpoint.id
+        times = settings.timeouts
         upstream = Upstream(
             planned.endpoint.base_url,
-            UpstreamSettings(connect_timeout_s=settings.timeouts.connect_s),
+            UpstreamSettings(connect_timeout_s=times.connect_s, unreachable_s=times.unreachable_s),
         )
         fetch = fetch_of(planned, self._session)
         scraper = scraper_of(planned, fetch, self._limiter, interval_s=settings.scrape_interval_s)

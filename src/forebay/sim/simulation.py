@@ -178,7 +178,7 @@ class Simulation:
         states = self.limiter.admission.states.values()
         most = sum(state.ceiling for state in states if state.endpoint.model == model)
         if model in self._retry_budgets:
-            self._retry_budgets[model].burst = most
+            self._retry_budgets[model].resize(most)
         else:
             self._retry_budgets[model] = RetryBudget(most)
 

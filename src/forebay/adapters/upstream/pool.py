@@ -84,9 +84,7 @@ class Pool:
             raise PoolExhausted(
                 f"{self._name}: all {limit} connections are in use; raise max_connections"
             )
-        connection = Connection(
-            self.loop, self._name, self._settings.max_head_bytes, self._on_hang_up
-        )
+        connection = Connection(self.loop, self._name, self._settings, self._on_hang_up)
         self._connections.add(connection)
         try:
             await self._open_transport(connection)

@@ -76,9 +76,6 @@ class ModelGuard:
         """Forget all other endpoints."""
         self.identity.keep(endpoint_ids)
         self._warned_of &= set(endpoint_ids)
-        for id_ in [id_ for id_, lock in self._locks.items() if not lock.locked()]:
-            if id_ not in endpoint_ids:
-                del self._locks[id_]
 
     async def check(self, call: Call, target: Target, lease: Lease) -> None:
         """See that an endpoint's vectors are the model's.
