@@ -4,7 +4,8 @@ Most tickets may run wherever the model is served. Two things narrow that, and s
 a *head* of its own, the ticket that has waited longest of those that it may take:
 
 - A ticket that failed somewhere *avoids* that endpoint: it goes there only if no other one that is
-  alive could take it.
+  alive could take it. It has waited before, and goes before those that have failed nowhere: behind
+  a crowd that the same loss left waiting, it would be last though it came first.
 - A *stand-in* takes a ticket only while no regular endpoint, of those that the ticket does not
   avoid, is fully in service.
 
@@ -31,6 +32,9 @@ _Lane = OrderedDict["Ticket", int]
 
 _NOTHING: frozenset[str] = frozenset()
 
+# Numbers of tickets that failed somewhere are below all others, in their own order.
+_AHEAD = 2**62
+
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
@@ -51,7 +55,7 @@ class Queue:
         members: the endpoints, in this class, that serve the model or stand in for it.
         sole: the only one of them that is not a stand-in, if there is one only.
         pool: those that are not stand-ins, if there are several.
-        head: the ticket that has waited longest.
+        head: the ticket that goes first: it has waited longest.
         size_bytes: what all of them occupy.
         picky: some of them avoid an endpoint.
     """
@@ -170,9 +174,9 @@ class Queue:
             lane = self._lanes.setdefault(ticket.avoid, OrderedDict())
             self.picky = True
         self._joined += 1
-        lane[ticket] = self._joined
+        lane[ticket] = self._joined - _AHEAD if ticket.avoid else self._joined
         self.size_bytes += ticket.size_bytes
-        if self.head is None:
+        if self.head is None or (ticket.avoid and not self.head.avoid):
             self.head = ticket
         return len(lane) == 1
 
