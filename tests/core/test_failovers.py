@@ -150,3 +150,13 @@ def test_a_model_that_goes_is_followed_no_more():
         desk.see(core.remove(id_, desk.now))
     setting.failovers.rearranged(desk.now)
     assert setting.failovers.failed_over == set()
+
+
+def test_what_failed_over_stays_so_where_only_its_fallback_is_left():
+    setting = Setting("a")
+    setting.fail("a")
+    desk, core = setting.desk, setting.desk.core
+    desk.see(core.drain("m@a", desk.now))
+    setting.failovers.rearranged(desk.now)
+    assert setting.failovers.failed_over == {"m"}
+    assert setting.counts == (1, 0)
