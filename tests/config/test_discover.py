@@ -47,6 +47,11 @@ def test_each_found_server_is_as_the_entry_says_and_on_a_gpu_of_its_own() -> Non
     assert made.models["m"].endpoints == ("m@a:8000", "m@b:8000")
 
 
+@pytest.mark.parametrize("group", [{"gpu_group": "g"}, {}])
+def test_a_budget_for_what_is_still_to_be_found_is_no_mistake(group: dict[str, str]) -> None:
+    assert plan({"discover": SOURCE, **group}, GPU_CONCURRENCY_BUDGETS={"g": 4}).warnings == ()
+
+
 def test_found_servers_stand_beside_written_ones_and_count_once() -> None:
     written = {"base_url": "http://a:8000/v1"}
     made = plan(written, {"discover": SOURCE}, found=hosts("a", "b"))

@@ -268,3 +268,11 @@ def test_engine_names_and_log_levels_know_no_case() -> None:
 def test_an_empty_key_of_an_endpoint_is_no_key() -> None:
     text = '{"chat_models": [{"id": "a", "base_url": "http://h", "api_key": "${KEY:-}"}]}'
     assert config_of(text).chat_models[0].api_key is None
+
+
+def test_a_list_with_a_mistake_in_it_is_not_called_empty() -> None:
+    text = json.dumps({"chat_models": [{"id": "a", "endpoints": [{"base_urll": "http://a"}]}]})
+    with pytest.raises(InvalidConfig) as caught:
+        plan_from(text, file="c.json", environ={})
+    (problem,) = caught.value.problems
+    assert problem.message == "unknown key; did you mean 'base_url'?"

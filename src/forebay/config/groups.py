@@ -10,7 +10,7 @@ from forebay.config.problems import nearest
 from forebay.core.model import Endpoint, ServiceClass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from forebay.config.findings import Findings
     from forebay.config.plan import PlannedEndpoint
@@ -26,9 +26,16 @@ def group_on(hostname: str, name: str) -> str:
 
 
 def plan_groups(
-    placed: list[tuple[KeyPath, PlannedEndpoint]], config: ForebayConfig, findings: Findings
+    placed: list[tuple[KeyPath, PlannedEndpoint]],
+    config: ForebayConfig,
+    findings: Findings,
+    *,
+    further: Collection[str | None] = (),
 ) -> dict[str, PlannedGroup]:
-    """Group the endpoints, and refuse or warn about budgets that cannot be meant."""
+    """Group the endpoints, and refuse or warn about budgets that cannot be meant.
+
+    `further` are the groups of endpoints that are still to be found; None: they have their hosts'.
+    """
     members: defaultdict[str, list[Endpoint]] = defaultdict(list)
     for _, planned in placed:
         members[planned.endpoint.gpu_group].append(planned.endpoint)
@@ -39,7 +46,7 @@ def plan_groups(
     }
     for group in groups.values():
         _check_floors(group, members[group.name], findings)
-    _check_names(groups, config, findings)
+    _check_names(groups, config, findings, further)
     if not config.budgets:
         _check_protection(placed, findings)
     _check_shared_servers(placed, groups, findings)
@@ -88,10 +95,14 @@ def _check_floors(group: PlannedGroup, endpoints: list[Endpoint], findings: Find
 
 
 def _check_names(
-    groups: dict[str, PlannedGroup], config: ForebayConfig, findings: Findings
+    groups: dict[str, PlannedGroup],
+    config: ForebayConfig,
+    findings: Findings,
+    further: Collection[str | None],
 ) -> None:
-    for name in config.budgets:
-        if name not in groups and HOST not in name:
+    to_come = {*groups, *further}
+    for name in config.budgets if None not in further else ():
+        if name not in to_come and HOST not in name:
             findings.warn(
                 "unused_budget",
                 _budget_path(name, findings),

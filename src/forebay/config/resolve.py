@@ -55,7 +55,8 @@ def resolve(
     check_roles(config, uses, findings)
     check_law(config, findings)
     placed = merged([(use.path, _planned(use, config, findings)) for use in uses], findings)
-    groups = plan_groups(placed, config, findings)
+    further = {use.server.gpu_group for use in uses if use.source is not None}
+    groups = plan_groups(placed, config, findings, further=further)
     findings.raise_if_refused()
     endpoints = tuple(_with_pieces(planned, groups) for _, planned in placed)
     return Plan(

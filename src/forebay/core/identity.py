@@ -83,6 +83,10 @@ class Identity:
             return verdict
         return None
 
+    def doubt(self, endpoint_id: str) -> None:
+        """Compare an endpoint anew before it is used: it was away, and may be another now."""
+        self._verdicts.pop(endpoint_id, None)
+
     def keep(self, endpoint_ids: Collection[str]) -> None:
         """Forget all other endpoints: at the address of one that is gone may be another."""
         for id_ in self._verdicts.keys() - endpoint_ids:

@@ -59,14 +59,14 @@ class Deployment:
         self.metrics = Metrics(loop.time)
         log = LogObserver()
         self.failovers = Failovers(Observers(self.metrics, log))
-        observer = Observers(self.metrics, log, self.failovers)
+        self.identity = IdentityGuards(self)
+        observer = Observers(self.metrics, log, self.failovers, self.identity)
         admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
         self.limiter = AsyncLimiter(admission, loop)
         self.metrics.watch(admission)
         self.failovers.watch(admission)
         self.retries = Retries(admission, retry_budgets(plan))
         self.reload = Reload(plan, self.apply, self.needs_restart)
-        self.identity = IdentityGuards(self)
         self._stack = AsyncExitStack()
         self._plan = plan
         self._weighed = _weighed(plan)

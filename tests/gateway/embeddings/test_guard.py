@@ -71,7 +71,7 @@ class TestAStandIn:
         assert {answer.status for answer in answers} == {200}
         assert fallback.probes == 1
         assert len(fallback.requests) == 8
-        assert states(running) == ["same", "same"]
+        assert states(running) == ["unverified", "same"]
         await eventually(lambda: running.idle)
 
     @pytest.mark.parametrize("behave", [of_another_model, one_more_dimension])
@@ -85,7 +85,7 @@ class TestAStandIn:
             assert answer.status in {502, 503}
             assert answer.error["code"] in {"identity_mismatch", "unavailable"}
         assert (fallback.probes, fallback.requests) == (1, [])
-        assert states(running) == ["same", "different"]
+        assert states(running) == ["unverified", "different"]
         assert "has other vectors and is not used" in caplog.text
         await eventually(lambda: running.idle)
 
@@ -108,6 +108,23 @@ class TestAStandIn:
         await cooled_down(running)
         assert (await ask(running, texts(3))).status == 200
         assert fallback.requests == []
+
+    async def test_a_primary_that_comes_back_as_another_model_does_not(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        assert (await ask(running, texts(1))).status == 200
+        primary.mode = "reset"
+        assert (await ask(running, texts(1))).status == 200
+        primary.mode = of_another_model({"input": [PROBE]})
+        await cooled_down(running)
+        for _ in range(4):
+            answer = await ask(running, texts(1))
+            assert answer.status == 200
+            assert answer.head["x-forebay-endpoint"] == f"m@{fallback.url.removeprefix('http://')}"
+        assert primary.requests[-1]["input"] == [PROBE]
+        assert states(running) == ["different", "same"]
+        assert len(fallback.requests) == 5
 
     async def test_where_the_bound_is_lower_it_serves(self, serve, gateway):
         primary = Flaky(serve)

@@ -7,7 +7,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from forebay.core.breaker import BreakerState
 from forebay.core.model import Ending, Outcome, Ticket
+from forebay.core.observer import Observer
 from forebay.errors import Rejected
 from forebay.gateway.call import TIMEOUT_HEADER, Call, Context
 from forebay.gateway.embeddings.guard import ModelGuard
@@ -17,6 +19,8 @@ from forebay.gateway.look import Look
 from forebay.gateway.message import Request
 
 if TYPE_CHECKING:
+    from forebay.core.breaker import Change
+    from forebay.core.model import Endpoint
     from forebay.gateway.deployment import Deployment
 
 _log = logging.getLogger(__name__)
@@ -28,8 +32,10 @@ _ATTEMPT_S = 30.0
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 
 
-class IdentityGuards:
+class IdentityGuards(Observer):
     """A guard for each embedding model that more than one endpoint may serve.
+
+    An endpoint that was away is compared again: what comes back may be another model.
 
     Args:
         deployment: the endpoints and their admission.
@@ -58,6 +64,12 @@ class IdentityGuards:
         guard = ModelGuard(model, settings, self._deployment.limiter.now)
         self._guards[model] = guard
         return guard
+
+    def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:  # noqa: ARG002 - an observer's
+        """Believe nothing of an endpoint that went away."""
+        if change.after is BreakerState.OPEN:
+            for guard in self._guards.values():
+                guard.identity.doubt(endpoint.id)
 
     def status(self, model: str) -> dict[str, Any] | None:
         """What is known of a model's endpoints; None where nothing guards it."""
