@@ -305,9 +305,9 @@ async def test_retry_budgets_follow_the_endpoints(serve, gateway):
     servers = [Endpoint(serve, OK) for _ in range(2)]
     running = await gateway(chats(f"{servers[0].url}/v1", ceiling=3))
     budget = running.deployment.retries.budgets["chat"]
-    assert budget.left == 3
+    strands = budget.left
     apply(running, chats(*(f"{s.url}/v1" for s in servers), ceiling=3))
-    assert budget.left == 6
+    assert budget.left == 2 * strands > 0
 
 
 async def test_a_model_whose_primary_is_replaced_is_failed_over_no_more(serve, gateway):
