@@ -94,3 +94,12 @@ def test_an_endpoint_that_went_is_compared_anew_when_it_comes_and_the_reference_
     assert identity.verdict("a", 1) is None
     assert identity.reference.endpoint_id == "a"
     assert identity.unfit(1) == {"b"}
+
+
+def test_an_endpoint_that_was_away_is_compared_anew():
+    identity = Identity(0.98)
+    identity.judge("a", [1.0, 0.0], 0)
+    identity.doubt("a")
+    assert identity.verdict("a", 1) is None
+    assert not identity.judge("a", [0.0, 1.0], 1).same, "the reference is what it was"
+    identity.doubt("nobody")
