@@ -47,6 +47,12 @@ bench-admission: $(SETUP) ## Cost of a decision
 bench-routing: $(SETUP) ## Cost of a routing decision over 1,000 endpoints, and how well they are used
 	$(PY) -m bench.routing
 
+bench-live: $(SETUP) ## A host more and a host less by editing the file under load
+	$(PY) -m bench.live
+
+bench-failover: $(SETUP) ## An embedder that goes away under load, and comes back (root: network namespaces)
+	$(PY) -m bench.failover
+
 bench-protection: $(SETUP) ## Chat under an embedding storm on the emulated GPU
 	$(PY) -m bench.protection
 
@@ -59,14 +65,14 @@ bench-protection-llama: $(SETUP) ## Protected chat beside embeddings on real lla
 bench-protection-vllm: $(SETUP) ## Protected chat beside bulk generation on real vLLM (installs it: 2 GB)
 	$(PY) -m bench.protection_vllm
 
-bench-protection-infinity: $(SETUP) ## Protected chat on real vLLM beside embeddings on real Infinity (installs both: 4 GB)
-	$(PY) -m bench.protection_infinity
-
 bench-demo: $(SETUP) ## The demo's comparison on real engines, recorded
 	$(PY) -m bench.demo
 
 bench-control: $(SETUP) ## Every limit law on every scenario, ten seeds (half an hour), beside the best static limit
 	$(PY) -m bench.control
+
+bench-hosts: $(SETUP) ## Hosts added, removed and failed, two models on one GPU, beside the best static limits
+	$(PY) -m bench.control.hosts
 
 bench-sim: $(SETUP) ## How fast the simulator is
 	$(PY) -m bench.sim
@@ -88,4 +94,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-demo bench-sim bench-sim-fit bench-protection-infinity goals clean
+.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-live bench-failover goals clean

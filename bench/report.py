@@ -11,7 +11,15 @@ from typing import Any
 from . import results
 from .proc import ROOT
 
-_PAGES = ("performance", "simulator", "protection", "routing")
+_PAGES = (
+    "performance",
+    "simulator",
+    "protection",
+    "routing",
+    "failover",
+    "live",
+    "control-bench/hosts",
+)
 PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in _PAGES)
 README = ROOT / "README.md"
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from forebay.config import Plan, load, plan_from
-from forebay.config.build import admission_of
+from forebay.config.build import admission_of, retry_budgets
 from forebay.config.laws import FixedSettings
 from forebay.core.model import Ending, Outcome, Reason
 from forebay.core.observer import Observer
+from forebay.core.retries import Retries
 from support.deployments import Desk
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -101,3 +102,42 @@ def test_bounds_of_the_queue_and_of_overtaking_are_those_of_the_file() -> None:
     desk.ask_many("chat", 32 + 4)
     assert [refusal.reason for refusal in desk.refused] == [Reason.QUEUE_FULL]
     assert {room.max_overtakes for room in desk.core.rooms.values()} == {1}
+
+
+@pytest.mark.parametrize("threshold", [1, 3, 7])
+def test_whatever_a_lost_primary_strands_is_done_at_the_fallback(threshold: int) -> None:
+    embedder = {"id": "embed", "base_url": "http://gpu-b.lan:8000", "max_concurrent_requests": 6}
+    fallback = {"id": "embed", "base_url": "http://gpu-a.lan:8001", "gpu_group": "gpu"}
+    made = plan(
+        embedding_models=[{**embedder, "fallback": fallback}],
+        MODEL_BREAKER_FAIL_THRESHOLD=threshold,
+    )
+    desk = desk_of(made)
+    retries = Retries(desk.core, retry_budgets(made))
+    for ticket in desk.ask_many("embed", 40):
+        retries.note(ticket)
+    primary = "embed@gpu-b.lan:8000"
+    while lost := [grant for grant in desk.running if grant.endpoint.id == primary]:
+        desk.finish(lost[0], Ending(Outcome.FAILURE))
+        again = retries.again(lost[0].ticket, primary, Outcome.FAILURE, desk.now)
+        assert again is not None
+        desk.waiting.append(again)
+        desk.see(desk.core.request(again, desk.now))
+    assert not desk.refused
+    assert len(desk.running) + len(desk.waiting) == 40
+
+
+@pytest.mark.parametrize(
+    ("breaker", "burst"),
+    [
+        ({}, 2 * (8 + 2)),
+        ({"MODEL_BREAKER_FAIL_THRESHOLD": 1}, 2 * 8),
+        ({"MODEL_BREAKER_FAIL_THRESHOLD": 1000}, 2 * (8 + 8)),
+        ({"MODEL_CIRCUIT_BREAKER": False}, 2 * 8),
+    ],
+)
+def test_what_a_loss_strands_may_be_tried_again(breaker: dict[str, object], burst: int) -> None:
+    """Those that run, and those that start until the breaker opens."""
+    hosts = [{"base_url": f"http://gpu-{n}.lan", "max_concurrent_requests": 8} for n in "ab"]
+    embedder = {"id": "embed", "endpoints": hosts}
+    assert retry_budgets(plan(embedding_models=[embedder], **breaker))["embed"].burst == burst

@@ -71,6 +71,7 @@ def test_the_defaults_are_those_that_are_promised() -> None:
             "queue": {"max_requests": 1024, "max_bytes": 268435456},
             "timeouts": {
                 "connect_s": 5.0,
+                "unreachable_s": 15.0,
                 "request_s": 600.0,
                 "first_byte_s": 600.0,
                 "between_chunks_s": 120.0,
@@ -81,6 +82,13 @@ def test_the_defaults_are_those_that_are_promised() -> None:
                 "ramp_double_s": 30.0,
                 "reset_after_requests": 10,
                 "reset_after_s": 60.0,
+            },
+            "discovery": {
+                "nameservers": (),
+                "interval_s": 30.0,
+                "kubernetes_url": None,
+                "kubernetes_token_file": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+                "kubernetes_ca_file": "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
             },
             "body_limit_bytes": 67108864,
             "sse_keepalive_s": 15.0,
@@ -203,7 +211,7 @@ def test_a_setting_that_makes_no_sense_is_refused(keys: dict[str, object], said:
     [
         ({"endpoints": [{"base_url": "http://h"}]}, "has base_url and endpoints"),
         ({"base_url": None, "endpoints": []}, "endpoints: must not be empty"),
-        ({"base_url": None, "endpoints": [{}]}, "endpoints[0].base_url: is required"),
+        ({"base_url": None, "endpoints": [{}]}, "endpoints[0]: needs base_url or discover"),
         (
             {
                 "base_url": None,
@@ -260,3 +268,11 @@ def test_engine_names_and_log_levels_know_no_case() -> None:
 def test_an_empty_key_of_an_endpoint_is_no_key() -> None:
     text = '{"chat_models": [{"id": "a", "base_url": "http://h", "api_key": "${KEY:-}"}]}'
     assert config_of(text).chat_models[0].api_key is None
+
+
+def test_a_list_with_a_mistake_in_it_is_not_called_empty() -> None:
+    text = json.dumps({"chat_models": [{"id": "a", "endpoints": [{"base_urll": "http://a"}]}]})
+    with pytest.raises(InvalidConfig) as caught:
+        plan_from(text, file="c.json", environ={})
+    (problem,) = caught.value.problems
+    assert problem.message == "unknown key; did you mean 'base_url'?"

@@ -341,6 +341,80 @@ def test_an_endpoint_that_asks_to_be_left_alone_is_and_whoever_waits_goes_on_wai
     assert desk.core.wake_at(desk.now) is None
 
 
+# -- endpoints that say nothing ------------------------------------------------------------------
+
+
+def give_up(desk: Desk, after_s: float, unanswered: bool = True) -> None:
+    """One caller comes, and the one that came before it leaves."""
+    grant = desk.running[0]
+    desk.ask("chat")
+    desk.now += after_s
+    grant.unanswered = unanswered
+    desk.finish(grant, Ending(Outcome.CANCELLED))
+
+
+def test_an_endpoint_that_answers_nobody_is_broken_though_no_caller_waits_long() -> None:
+    desk = one_model(4)
+    desk.ask("chat")
+    for _ in range(7):
+        give_up(desk, 2.0)
+        assert not desk.refused
+    for _ in range(3):
+        give_up(desk, 2.0)
+    desk.ask("chat")
+    assert reasons(desk) == [Reason.UNAVAILABLE]
+
+
+def test_an_answer_to_anybody_ends_the_silence() -> None:
+    desk = one_model(4)
+    desk.ask_many("chat", 2)
+    for _ in range(20):
+        give_up(desk, 10.0)
+        desk.ask("chat")
+        desk.finish(desk.running[-1])
+    assert not desk.refused
+
+
+def test_where_nothing_ran_meanwhile_there_was_no_silence() -> None:
+    desk = one_model(4)
+    for _ in range(20):
+        desk.now += 60.0
+        grant = desk.ask("chat") and desk.running[0]
+        grant.unanswered = True
+        desk.now += 10.0
+        desk.finish(grant, Ending(Outcome.CANCELLED))
+    assert not desk.refused
+
+
+def test_an_endpoint_that_still_streams_to_somebody_is_not_silent() -> None:
+    desk = one_model(4)
+    desk.ask_many("chat", 2)
+    first_token = Timing(TimingKind.FIRST_TOKEN, 0.1, 10)
+    desk.see(desk.core.timing(desk.running.pop(), first_token, desk.now))
+    for _ in range(20):
+        give_up(desk, 30.0)
+    assert not desk.refused
+
+
+def test_one_that_usually_takes_long_gets_its_time() -> None:
+    desk = one_model(4)
+    desk.ask("chat")
+    desk.now = 40.0
+    desk.finish(desk.running[0])
+    desk.ask("chat")
+    for _ in range(11):
+        give_up(desk, 10.0)
+    assert not desk.refused
+
+
+def test_callers_that_asked_nothing_of_it_say_nothing_by_leaving() -> None:
+    desk = one_model(4)
+    desk.ask("chat")
+    for _ in range(20):
+        give_up(desk, 30.0, unanswered=False)
+    assert not desk.refused
+
+
 @pytest.mark.parametrize(
     "outcome", [Outcome.CLIENT_ERROR, Outcome.CONFIGURATION, Outcome.CANCELLED, Outcome.OK]
 )

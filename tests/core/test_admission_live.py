@@ -85,7 +85,7 @@ def test_an_endpoint_with_something_in_flight_is_not_removed() -> None:
         remove(desk, "chat@a")
 
 
-def test_an_endpoint_that_drains_can_be_added_again_with_other_bounds() -> None:
+def test_an_endpoint_that_drains_can_be_added_again_with_other_settings() -> None:
     desk = Desk(admission(chat()))
     desk.ask_many("chat", 2)
     drain(desk, "chat@a")
@@ -100,8 +100,8 @@ def test_an_endpoint_that_is_there_is_not_added_again() -> None:
     with pytest.raises(ValueError, match="is there already"):
         add(desk, chat())
     drain(desk, "chat@a")
-    with pytest.raises(ValueError, match="is there still, with other settings"):
-        add(desk, chat(slot_weight=2))
+    with pytest.raises(ValueError, match="is there still, as another one"):
+        add(desk, chat(fallback_of="lite"))
 
 
 def test_what_drains_keeps_its_slots_and_its_floor_goes_to_the_others() -> None:
@@ -243,3 +243,34 @@ def test_an_endpoint_that_stood_in_line_leaves_no_place_behind() -> None:
     for grant in desk.of("chat"):
         desk.finish(grant)
     assert desk.counts("chat", "batch") == (1, 1)
+
+
+def test_a_model_that_nobody_serves_yet_is_expected_or_unknown() -> None:
+    desk = Desk(admission(endpoint("chat")))
+    desk.core.expect(["chat", "later"])
+    desk.ask("later", BEST_EFFORT)
+    assert desk.refused.pop().reason is Reason.UNAVAILABLE
+    desk.see(desk.core.add(endpoint("later", host="b"), desk.now))
+    desk.ask("later")
+    assert desk.counts("later") == (1,)
+    desk.finish(desk.running[0])
+    desk.see(desk.core.remove("later@b", desk.now))
+    desk.core.expect(["chat"])
+    desk.ask("later", BEST_EFFORT)
+    assert desk.refused.pop().reason is Reason.UNKNOWN_MODEL
+
+
+def test_what_drains_takes_other_settings_but_no_floor() -> None:
+    desk = Desk(admission(endpoint("chat"), endpoint("embed"), budgets={"gpu": 4}))
+    desk.ask("embed")
+    desk.see(desk.core.drain("embed@a", desk.now))
+    desk.see(desk.core.set_bounds("embed@a", 4, 4, desk.now))
+    desk.ask_many("chat", 5)
+    assert desk.counts("chat", "embed") == (3, 1)
+
+
+def test_no_budget_in_the_place_of_none_changes_nothing() -> None:
+    desk = Desk(admission(endpoint("chat")))
+    rooms = dict(desk.core.rooms)
+    desk.see(desk.core.set_budget("gpu", None, desk.now))
+    assert dict(desk.core.rooms) == rooms

@@ -6,6 +6,7 @@ import pytest
 
 from forebay.core.admission import Observer
 from forebay.core.model import Decision, Ending, Outcome, Reason, Timing, TimingKind
+from forebay.core.queue import QueueBounds
 from support.deployments import BEST_EFFORT, OK, Desk, admission, endpoint
 
 
@@ -236,3 +237,85 @@ def test_what_is_there_can_be_read_in_a_debugger() -> None:
     assert repr(state) == "<EndpointState chat@a: 2 of 2>"
     assert repr(state.native.queue) == "<Queue chat interactive: 1 waiting>"
     assert repr(desk.core).startswith("<Admission: 2 live, [<Room gpu: 2 of 3, [<Member chat@a")
+
+
+def on_two_gpus(**budgets: int) -> Desk:
+    made = (endpoint("chat", floor=2), endpoint("lite", floor=2, group="other"))
+    return Desk(admission(*made, budgets=budgets))
+
+
+def test_an_endpoint_on_another_gpu_takes_along_what_it_runs() -> None:
+    desk = on_two_gpus(gpu=2, other=6)
+    desk.ask_many("chat", 3)
+    desk.ask("lite")
+    desk.see(desk.core.move("chat@a", "other", desk.now))
+    assert "gpu" not in desk.core.rooms
+    assert desk.core.rooms["other"].inflight == len(desk.running) == 4
+    desk.see(desk.core.change(endpoint("chat", floor=2, group="other"), desk.now))
+    while desk.running:
+        desk.finish(desk.running[0])
+    assert desk.core.rooms["other"].inflight == 0
+    desk.ask_many("lite", 9)
+    assert desk.counts("lite") == (4,), "chat's floor is kept there"
+
+
+def test_who_is_left_on_a_gpu_takes_the_room_at_once() -> None:
+    desk = Desk(admission(endpoint("chat"), endpoint("lite"), budgets={"gpu": 2}))
+    desk.ask("chat")
+    desk.ask_many("lite", 2)
+    assert desk.counts("chat", "lite") == (1, 1)
+    desk.see(desk.core.move("chat@a", "other", desk.now))
+    assert desk.counts("chat", "lite") == (1, 2)
+
+
+def test_two_endpoints_can_change_gpus_that_have_room_for_one() -> None:
+    desk = on_two_gpus(gpu=2, other=2)
+    desk.see(desk.core.move("chat@a", "other", desk.now))
+    desk.see(desk.core.move("lite@a", "gpu", desk.now))
+    desk.see(desk.core.change(endpoint("chat", floor=2, group="other"), desk.now))
+    desk.see(desk.core.change(endpoint("lite", floor=2), desk.now))
+    desk.ask_many("chat", 3)
+    desk.ask_many("lite", 3)
+    assert desk.counts("chat", "lite") == (2, 2)
+
+
+def test_an_endpoint_that_drains_can_be_moved_too_and_serve_again_there() -> None:
+    desk = on_two_gpus(other=6)
+    desk.ask("chat")
+    desk.see(desk.core.drain("chat@a", desk.now))
+    desk.see(desk.core.move("chat@a", "other", desk.now))
+    assert desk.core.rooms["other"].inflight == 1
+    desk.see(desk.core.add(endpoint("chat", floor=2), desk.now))
+    assert desk.core.rooms["other"].inflight == 0
+    desk.ask("chat")
+    assert desk.counts("chat") == (2,)
+
+
+def test_what_a_request_takes_moves_with_the_settings() -> None:
+    desk = Desk(admission(endpoint("chat", ceiling=4, slot_weight=4)))
+    desk.ask_many("chat", 3)
+    assert desk.counts("chat") == (1,)
+    desk.finish(desk.running[0])
+    desk.see(desk.core.change(endpoint("chat", ceiling=4, slot_weight=2), desk.now))
+    desk.ask("chat")
+    desk.finish(desk.running[0])
+    assert desk.counts("chat") == (2,)
+
+
+def test_settings_that_make_another_endpoint_are_refused() -> None:
+    desk = on_two_gpus()
+    for other in (endpoint("chat", group="other"), endpoint("chat", interactive=False)):
+        with pytest.raises(ValueError, match="as another one"):
+            desk.core.change(other, desk.now)
+
+
+def test_more_or_less_may_wait() -> None:
+    desk = one_model(1)
+    desk.ask_many("chat", 4)
+    desk.core.set_queue_bounds(QueueBounds(max_requests=3))
+    desk.ask("chat")
+    assert [refusal.reason for refusal in desk.refused] == [Reason.QUEUE_FULL]
+    assert len(desk.waiting) == 3
+    desk.core.set_queue_bounds(QueueBounds(max_requests=4))
+    desk.ask("chat")
+    assert len(desk.waiting) == 4

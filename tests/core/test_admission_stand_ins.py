@@ -196,12 +196,24 @@ def test_a_fallback_serves_while_the_primarys_engine_does_not(state: EngineState
     assert len(at(desk, "a")) == 1
 
 
-def test_a_primary_that_asks_for_rest_is_waited_for() -> None:
+def test_a_primary_that_asks_for_a_short_rest_is_waited_for() -> None:
     desk = embedder_with_fallback()
     desk.ask("embed")
     desk.finish(desk.running[0], Ending(Outcome.CONGESTION, retry_after_s=3.0))
     waiting = desk.ask("embed")
     assert desk.waiting == [waiting]
+
+
+def test_a_fallback_serves_while_its_primary_asks_for_a_long_rest() -> None:
+    desk = embedder_with_fallback()
+    desk.ask_many("embed", 6)
+    desk.finish(at(desk, "a")[0], Ending(Outcome.CONGESTION, retry_after_s=60.0))
+    assert len(at(desk, "f")) == 2
+    assert not desk.waiting
+    desk.now = 60.0
+    desk.see(desk.core.tick(desk.now))
+    desk.ask("embed")
+    assert (len(at(desk, "a")), len(at(desk, "f"))) == (4, 2)
 
 
 def test_when_the_fallback_breaks_too_whoever_waits_is_refused() -> None:
@@ -326,9 +338,10 @@ def test_an_endpoint_that_serves_its_own_model_too_has_one_limit_for_both() -> N
     assert desk.core.states["small@a"].inflight_by_class == {INTERACTIVE: 3, BEST_EFFORT: 1}
 
 
-def test_an_endpoint_cannot_stand_in_for_a_model_that_is_not_there() -> None:
-    with pytest.raises(ValueError, match="stands in for 'embed', which no endpoint serves"):
-        admission(fallback("embed"))
+def test_an_endpoint_stands_in_for_a_model_that_has_no_endpoint_of_its_own_yet() -> None:
+    desk = Desk(admission(fallback("embed")))
+    desk.ask("embed", BEST_EFFORT)
+    assert desk.counts("embed") == (1,)
 
 
 def test_a_fallback_is_released_like_any_other_endpoint() -> None:

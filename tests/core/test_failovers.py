@@ -119,3 +119,44 @@ def test_all_observers_hear_everything() -> None:
     desk.ask("e", BEST_EFFORT)
     assert one.news == two.news
     assert [each[0] for each in one.news] == ["breaker", "limit", "stand-in", "share"]
+
+
+def test_a_primary_that_is_replaced_is_no_failover_any_more():
+    setting = Setting("a")
+    setting.fail("a")
+    assert setting.failovers.failed_over == {"m"}
+    desk, core = setting.desk, setting.desk.core
+    desk.see(core.add(endpoint("m", host="b", group="b", interactive=False), desk.now))
+    setting.failovers.rearranged(desk.now)
+    assert setting.failovers.failed_over == set()
+    assert setting.counts == (1, 1)
+
+
+def test_a_fallback_that_is_taken_away_is_no_failover_any_more_and_no_recovery():
+    setting = Setting("a")
+    setting.fail("a")
+    desk, core = setting.desk, setting.desk.core
+    desk.see(core.drain("m@f", desk.now))
+    setting.failovers.rearranged(desk.now)
+    assert setting.failovers.failed_over == set()
+    assert setting.counts == (1, 0)
+
+
+def test_a_model_that_goes_is_followed_no_more():
+    setting = Setting("a")
+    setting.fail("a")
+    desk, core = setting.desk, setting.desk.core
+    for id_ in ("m@a", "m@f"):
+        desk.see(core.remove(id_, desk.now))
+    setting.failovers.rearranged(desk.now)
+    assert setting.failovers.failed_over == set()
+
+
+def test_what_failed_over_stays_so_where_only_its_fallback_is_left():
+    setting = Setting("a")
+    setting.fail("a")
+    desk, core = setting.desk, setting.desk.core
+    desk.see(core.drain("m@a", desk.now))
+    setting.failovers.rearranged(desk.now)
+    assert setting.failovers.failed_over == {"m"}
+    assert setting.counts == (1, 0)

@@ -84,3 +84,22 @@ def test_what_cannot_be_compared_may_be_trusted():
     assert identity.trust("b", "it embeds no probe", 1).same
     assert identity.verdict("b", 1).reason == "it embeds no probe"
     assert identity.unfit(1) == set()
+
+
+def test_an_endpoint_that_went_is_compared_anew_when_it_comes_and_the_reference_stays():
+    identity = Identity(0.98)
+    identity.judge("a", [1.0, 0.0], 0)
+    identity.judge("b", [0.0, 1.0], 0)
+    identity.keep({"b"})
+    assert identity.verdict("a", 1) is None
+    assert identity.reference.endpoint_id == "a"
+    assert identity.unfit(1) == {"b"}
+
+
+def test_an_endpoint_that_was_away_is_compared_anew():
+    identity = Identity(0.98)
+    identity.judge("a", [1.0, 0.0], 0)
+    identity.doubt("a")
+    assert identity.verdict("a", 1) is None
+    assert not identity.judge("a", [0.0, 1.0], 1).same, "the reference is what it was"
+    identity.doubt("nobody")

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from forebay.core.breaker import BreakerSettings
-from forebay.core.model import Ending, EngineState, Outcome, Signal
+from forebay.core.model import Ending, EngineState, Outcome, Reason, Signal
+from forebay.core.queue import QueueBounds
 from forebay.core.retries import Retries, may_go_elsewhere
+from forebay.core.retry import RetryBudget
 from support.deployments import Desk, admission, endpoint
 
 FAILURES = [
@@ -94,6 +96,51 @@ def test_no_endpoint_is_asked_twice_and_three_are_enough():
     assert setting.fail() is None
 
 
+def test_endpoints_that_it_never_went_to_are_no_attempts():
+    setting = Setting("a", "b", "c", "d")
+    here = setting.desk.running[0].endpoint.id
+    unfit = frozenset(sorted(set(setting.core.states) - {here})[:2])
+    (grant,) = setting.desk.running
+    setting.desk.finish(grant, Ending(Outcome.FAILURE))
+    ticket = replace(grant.ticket, avoid=unfit)
+    again = setting.retries.again(ticket, here, Outcome.FAILURE, 0.0)
+    assert setting.ask(again) not in {here, *unfit}
+
+
+def test_who_had_a_slot_goes_before_those_that_had_none_in_the_order_in_which_they_failed():
+    core = admission(*(endpoint("m", group=host, host=host, ceiling=2) for host in "ab"))
+    desk, retries = Desk(core), Retries(core, {})
+    first_come = desk.ask_many("m", 20)
+    at_a = [g for g in desk.running if g.endpoint.id == "m@a"]
+    lost = []
+    for grant in at_a:
+        lost.append(retries.again(grant.ticket, "m@a", Outcome.FAILURE, 0.0))
+        desk.waiting.append(lost[-1])
+        desk.see(core.request(lost[-1], 0.0))
+    assert [ticket.asked_at for ticket in lost] == [0.0, 0.0]
+    at_b = [g for g in desk.running if g.endpoint.id == "m@b"]
+    for grant in at_b:
+        desk.finish(grant)
+    now_at_b = [g.ticket for g in desk.running if g.endpoint.id == "m@b"]
+    assert now_at_b == lost
+    desk.finish(at_a[0])
+    assert desk.running[-1].ticket is first_come[4]
+
+
+def test_who_had_a_slot_finds_space_in_a_queue_that_is_full():
+    hosts = (endpoint("m", group=host, host=host, ceiling=1) for host in "ab")
+    core = admission(*hosts, bounds=QueueBounds(max_requests=3))
+    desk, retries = Desk(core), Retries(core, {})
+    desk.ask_many("m", 6)
+    assert [refusal.reason for refusal in desk.refused] == [Reason.QUEUE_FULL]
+    lost = desk.running[0]
+    again = retries.again(lost.ticket, lost.endpoint.id, Outcome.FAILURE, 0.0)
+    desk.waiting.append(again)
+    desk.see(core.request(again, 0.0))
+    assert len(desk.refused) == 1
+    assert again in desk.waiting
+
+
 def test_a_deadline_that_is_over_ends_it():
     setting = Setting("a", "b")
     setting.desk.now = 100.0
@@ -124,6 +171,16 @@ def test_what_was_refused_before_any_work_needs_no_budget(outcome):
     assert setting.budget.left == 0
 
 
+def test_a_probe_that_fails_is_tried_elsewhere_whatever_was_used_up():
+    setting = Setting("a", "b", left=0)
+    (grant,) = setting.desk.running
+    setting.desk.finish(grant, Ending(Outcome.FAILURE))
+    failed = (grant.ticket, grant.endpoint.id, Outcome.FAILURE, 0.0)
+    assert setting.retries.again(*failed, probe=True) is not None
+    assert setting.budget.left == 0
+    assert setting.retries.again(*failed) is None
+
+
 def test_a_ticket_sent_back_to_where_it_failed_is_not_tried_again():
     setting = Setting("a", "b")
     grant = setting.desk.running[0]
@@ -135,6 +192,13 @@ def test_requests_are_counted_against_what_is_tried_again():
     setting = Setting("a", "b")
     setting.retries.note(setting.desk.running[0].ticket)
     assert setting.budget.requests == 1
+
+
+def test_budgets_follow_the_models_that_there_are():
+    retries = Retries(Setting("a").core, {"m": RetryBudget(2), "old": RetryBudget(2)})
+    retries.budgets["m"].try_retry()
+    retries.follow({"m": RetryBudget(5), "new": RetryBudget(3)})
+    assert {model: budget.left for model, budget in retries.budgets.items()} == {"m": 4, "new": 3}
 
 
 def test_a_model_without_a_budget_is_tried_again_all_the_same():

@@ -52,3 +52,14 @@ def test_no_more_than_a_tenth_and_the_burst_is_ever_retried(burst, events) -> No
             retries += budget.try_retry()
         assert retries <= burst + requests / 10
         assert budget.left <= burst
+
+
+def test_a_burst_that_grows_comes_full_and_one_that_shrinks_takes_its_part_along() -> None:
+    budget = RetryBudget(4)
+    budget.try_retry()
+    budget.resize(10)
+    assert budget.left == 9
+    budget.resize(2)
+    assert budget.left == 1
+    budget.resize(0)
+    assert budget.left == 0

@@ -35,6 +35,18 @@ async def host() -> AsyncIterator[Host]:
 
 
 @pytest.fixture
+async def hosts() -> AsyncIterator[Any]:
+    """Start several of them: ``one, two = await hosts(2)``."""
+    async with AsyncExitStack() as stack:
+
+        async def start(count, address="127.0.0.1"):
+            emulators = [Emulator(QUICK).running(address) for _ in range(count)]
+            return [await stack.enter_async_context(running) for running in emulators]
+
+        yield start
+
+
+@pytest.fixture
 async def serve() -> AsyncIterator[Any]:
     """Start scripted endpoints: ``serve(script)``, where the script gets each connection's Peer."""
     async with AsyncExitStack() as stack:

@@ -137,7 +137,13 @@ async def test_status_names_everything_and_no_secret(host, gateway):
     assert {"limit", "limit_reason", "floor", "ceiling", "breaker", "class", "role"} <= set(chat)
     assert chat["base_url"] == host.chat_url
     assert set(answer.json["models"]) == {"chat", "embedding"}
-    assert set(answer.json["config"]) == {"path", "loaded_at", "reload_error"}
+    assert set(answer.json["config"]) == {
+        "path",
+        "loaded_at",
+        "reload_error",
+        "needs_restart",
+        "sources",
+    }
 
 
 async def test_metrics_are_valid_and_count(host, gateway):

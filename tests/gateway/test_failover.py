@@ -135,6 +135,53 @@ async def test_where_it_hangs_only_the_probe_waits(pair, gateway):
     assert len(primary.requests) == 2
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_where_it_hangs_the_fallback_takes_over_though_no_client_waits_long(
+    pair, gateway, leaves
+):
+    primary, fallback = pair
+    running = await gateway(config(pair, forebay={"timeouts": {"probe_s": 0.5}}))
+    primary.mode = "hang"
+    statuses = []
+
+    async def impatient():
+        while not fallback.requests:
+            async with connected(running.port) as wire:
+                with anyio.move_on_after(0.2 if leaves else 5):
+                    headers = [JSON] if leaves else [JSON, ("x-request-timeout", "0.2")]
+                    body = {"model": "m", "input": "t7"}
+                    answer = await wire.ask("POST", "/v1/embeddings", body, headers)
+                    statuses.append(answer.status)
+
+    with anyio.fail_after(3):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                await anyio.sleep(0.05)
+                tasks.start_soon(impatient)
+    assert 200 in statuses
+    assert running.counted("forebay_failovers_total", model="m") == 1
+    await eventually(lambda: running.idle)
+
+
+async def test_who_comes_before_the_breaker_opens_is_served_like_who_was_there(pair, gateway):
+    primary, _ = pair
+    running = await gateway(config(pair, MODEL_BREAKER_FAIL_THRESHOLD=3))
+    primary.mode = "hang"
+    statuses = []
+
+    async def client():
+        statuses.append((await ask(running)).status)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(16):
+            tasks.start_soon(client)
+        await eventually(lambda: len(primary.requests) == 8 and running.queued == 8)
+        primary.mode = "reset"
+        primary.lets_go.set()
+    assert statuses == [200] * 16
+    assert len(primary.requests) == 10  # of the eight that waited, two came before it opened
+
+
 async def test_it_comes_back_although_nobody_asked_for_a_long_time(pair, gateway):
     primary, fallback = pair
     running = await gateway(config(pair))
@@ -216,7 +263,8 @@ QUICK = EmulatorSpec(
 )
 
 
-async def test_no_client_notices_that_the_primary_was_killed(gateway):
+@pytest.mark.parametrize("threshold", [1, 3])
+async def test_no_client_notices_that_the_primary_was_killed(gateway, threshold):
     async with Emulator(QUICK).running() as shared, AsyncExitStack() as alive:
         primary = await alive.enter_async_context(Emulator(QUICK).running())
         running = await gateway(
@@ -226,6 +274,7 @@ async def test_no_client_notices_that_the_primary_was_killed(gateway):
                 model="embedding",
                 fallback_model="embedding",
                 chat_url=shared.chat_url,
+                MODEL_BREAKER_FAIL_THRESHOLD=threshold,
                 MODEL_BREAKER_BASE_COOLDOWN_S=60,
                 MODEL_BREAKER_MAX_COOLDOWN_S=60,
             )
@@ -254,4 +303,5 @@ async def test_no_client_notices_that_the_primary_was_killed(gateway):
         record = shared.record()
         assert 0 < record["embedding"]["max_inflight"] <= 4  # beside chat's floor of two
         assert running.counted("forebay_failovers_total", model="embedding") == 1
-        assert running.counted("forebay_retries_total", model="embedding") <= 8
+        retries = running.counted("forebay_retries_total", model="embedding")
+        assert retries <= 8 + threshold - 1  # those in flight, and in the places of the first

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
 import anyio
 import pytest
 
 from forebay.emulator.faults import Hang, Stall
 from support.configs import emulated, one_chat
+from support.served import served
 from support.waiting import eventually
 from support.wire import connected
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.anyio
 
@@ -37,62 +32,10 @@ BODY = {
 }
 
 
-# The command has no option for the time that is left to what runs.
-SERVE = """
-import sys
-from pathlib import Path
-from forebay.config import load
-from forebay.gateway.serve import serve
-serve(load(Path(sys.argv[1])), host="127.0.0.1", port=0, drain_s=float(sys.argv[2]))
-"""
-
-
-class Served:
-    def __init__(self, popen, log) -> None:
-        self.popen = popen
-        self.log = log
-        self.port = int(self._await(r"listening on http://\S+:(\d+)"))
-
-    def _await(self, pattern: str) -> str:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            if found := re.search(pattern, self.text):
-                return found[1]
-            assert self.popen.poll() is None, self.text
-            time.sleep(0.02)
-        pytest.fail(f"{pattern} is not in: {self.text}")
-
-    @property
-    def text(self) -> str:
-        return self.log.read_text("utf-8")
-
-    async def ended(self, within_s: float = 10) -> int:
-        await eventually(lambda: self.popen.poll() is not None, within_s)
-        return self.popen.returncode
-
-
 @pytest.fixture
 def serve_command(tmp_path):
     """Run ``forebay serve`` on a configuration: ``with serve_command(config) as served``."""
-
-    @contextmanager
-    def start(
-        config: dict[str, Any], *options: str, drain_s: float | None = None
-    ) -> Iterator[Served]:
-        file, log = tmp_path / "config.json", tmp_path / "log"
-        file.write_text(json.dumps(config), "utf-8")
-        command = [sys.executable, "-m", "forebay", "serve", "--config", str(file), "--port", "0"]
-        if drain_s is not None:
-            command = [sys.executable, "-c", SERVE, str(file), str(drain_s)]
-        with log.open("wb") as output:
-            popen = subprocess.Popen([*command, *options], stdout=output, stderr=output)
-        try:
-            yield Served(popen, log)
-        finally:
-            popen.kill()
-            popen.wait()
-
-    return start
+    return partial(served, tmp_path)
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])

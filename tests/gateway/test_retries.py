@@ -10,6 +10,8 @@ import anyio
 import pytest
 
 from forebay.adapters.upstream import Upstream, UpstreamSettings
+from forebay.gateway.look import look_at
+from forebay.gateway.message import Request
 from support.http_responses import STREAM, chunk, event, good_stream, json_response, response
 from support.waiting import eventually
 from support.wire import connected
@@ -27,18 +29,19 @@ class Hosts:
     """Endpoints of one model; the requests that reach them, in order, meet `fates`.
 
     A fate is bytes to answer with, or a function of the peer. Whoever comes after all of them gets
-    a good answer.
+    what a host `always` answers, or else a good answer.
     """
 
     def __init__(self, serve, count, *fates, good=GOOD):
         self.fates, self.good = list(fates), good
+        self.always: dict[int, bytes] = {}
         self.asked: list[int] = []
         self.servers = [serve(lambda peer, n=n: self._script(peer, n)) for n in range(count)]
 
     async def _script(self, peer, number):
         while await peer.request():
             self.asked.append(number)
-            fate = self.fates.pop(0) if self.fates else self.good
+            fate = self.fates.pop(0) if self.fates else self.always.get(number, self.good)
             if isinstance(fate, bytes):
                 await peer.send(fate)
             else:
@@ -217,9 +220,22 @@ async def test_an_outage_does_not_double_the_load(serve, gateway):
     running = await gateway(hosts.config())
     for _ in range(200):
         assert (await asked(running)).status == 500
-    # What one endpoint's loss may strand (2 x 8), and a tenth.
-    assert len(hosts.asked) <= 200 + 16 + 20 + 1
+    # What their loss may strand (2 x 8, and as many in the places of these), and a tenth.
+    assert len(hosts.asked) <= 200 + 32 + 20 + 1
     assert running.counted("forebay_retries_total") == len(hosts.asked) - 200
+
+
+REFUSES_ALL = ["a wrong key", "no such model", "503 loading"]
+
+
+@pytest.mark.parametrize("kind", REFUSES_ALL)
+async def test_an_endpoint_that_refuses_all_keeps_nobody_from_one_that_serves(serve, gateway, kind):
+    refuses, _ = BEFORE_THE_ANSWER[kind]
+    hosts = Hosts(serve, 2)
+    hosts.always[0] = refuses
+    running = await gateway(hosts.config())
+    statuses = {(await asked(running)).status for _ in range(150)}
+    assert statuses == {200}
 
 
 class TestStreams:
@@ -370,6 +386,11 @@ class TestAffinity:
         for _ in range(12):
             await asked(running, body)
         assert (len(set(hosts.asked)) == 1) is keeps_together  # 12 at random: 1 in 4 million
+
+    def test_of_a_long_key_in_the_body_the_beginning_counts(self):
+        request = Request(b"POST", b"/v1/chat/completions", b"", [], b"")
+        body = json.dumps({"model": "m", "user": "ann " * 1_000_000}).encode()
+        assert len(look_at(request, body).affinity) < 257
 
     async def test_the_header_goes_before_the_body(self, serve, gateway):
         hosts = Hosts(serve, 4)

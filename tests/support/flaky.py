@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -15,12 +16,14 @@ class Flaky:
     Attributes:
         mode: ``ok``; ``reset``: it resets every connection; ``hang``: it never answers; or the
             bytes that it answers with.
+        lets_go: set it, and who hangs is reset.
         requests: the JSON of each request that reached it.
     """
 
     def __init__(self, serve: Any) -> None:
         self.mode: str | bytes = "ok"
         self.requests: list[dict[str, Any]] = []
+        self.lets_go = asyncio.Event()
         self.url = serve(self._script).url
 
     async def _script(self, peer: Any) -> None:
@@ -34,6 +37,8 @@ class Flaky:
                 peer.reset()
                 return
             if self.mode == "hang":
+                await self.lets_go.wait()
+                peer.reset()
                 return
             whole = embeddings(self.requests[-1]) if self.mode == "ok" else self.mode
             await peer.send(whole)

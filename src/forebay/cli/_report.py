@@ -86,6 +86,7 @@ def _as_json(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> dict[str, A
         "groups": {name: asdict(group) for name, group in plan.groups.items()},
         "protection": None if protection is None else protection.model_dump(),
         "models": {name: asdict(model) for name, model in plan.models.items()},
+        "sources": list(plan.sources),
     }
     if probes is not None:
         result["probes"] = [asdict(answer) for answer in probes]
@@ -97,6 +98,8 @@ def _print(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> None:
     if not console.is_terminal:
         console = Console(width=_PIPE_WIDTH)  # nothing is cut or folded in a pipe
     console.print(_endpoints_table(plan, probes))
+    for source in plan.sources:
+        console.print(f"further endpoints are found at {escape(source)}", highlight=False)
     console.print(_groups_table(plan))
     console.print(_protection(plan.config.forebay.protection), highlight=False)
     for warning in plan.warnings:

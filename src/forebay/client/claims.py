@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from forebay.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from forebay.client.home import Home
 
@@ -31,30 +30,36 @@ class Claims:
         self._lock = Lock()
         self._holders: dict[str, weakref.ref[Home]] = {}
 
-    @contextmanager
-    def held(self, base_urls: Iterable[str], home: Home) -> Iterator[None]:
-        """Claim these endpoints for a session, until the block is left.
+    def claim(self, base_urls: Iterable[str], home: Home) -> None:
+        """Claim these endpoints for a session, until it lets them go.
 
         Raises:
-            UsageError: an open session has one of them.
+            UsageError: another open session has one of them; then none is claimed.
         """
         urls, mine = frozenset(base_urls), weakref.ref(home)
         with self._lock:
             for url in sorted(urls):
-                self._check_free(url)
+                self._check_free(url, home)
             self._holders.update(dict.fromkeys(urls, mine))
-        try:
-            yield
-        finally:
-            with self._lock:
-                for url in urls:
-                    if self._holders.get(url) is mine:
-                        del self._holders[url]
 
-    def _check_free(self, url: str) -> None:
+    def let_go(self, base_url: str, home: Home) -> None:
+        """Let others claim an endpoint that this session has."""
+        with self._lock:
+            holder = self._holders.get(base_url)
+            if holder is not None and holder() is home:
+                del self._holders[base_url]
+
+    def let_go_all(self, home: Home) -> None:
+        """Let others claim whatever this session has."""
+        with self._lock:
+            self._holders = {
+                url: holder for url, holder in self._holders.items() if holder() is not home
+            }
+
+    def _check_free(self, url: str, home: Home) -> None:
         holder = self._holders.get(url)
-        home = holder() if holder else None
-        if home is not None and not home.gone:
+        other = holder() if holder else None
+        if other is not None and other is not home and not other.gone:
             raise UsageError(
                 f"{url} is governed by a session that is open in this process; a second one would "
                 "double its budget: share the open session, or let both go through the gateway "

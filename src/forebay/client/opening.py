@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING
 
 from forebay.adapters.engines.http import scrape_session
 from forebay.adapters.telemetry.log import LogObserver
-from forebay.client.claims import CLAIMS
 from forebay.client.home import Home
+from forebay.client.scrapers import Scrapers
 from forebay.client.session import Session
 from forebay.config import load
-from forebay.config.build import admission_of
-from forebay.config.scrapers import fetch_of, scraper_of
+from forebay.config.build import admission_of, retry_budgets
 from forebay.core.failovers import Failovers
 from forebay.core.observer import Observers
+from forebay.core.retries import Retries
 from forebay.drivers.aio import AsyncLimiter
+from forebay.live import Live, Reload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from forebay.adapters.engines.scraper import Scraper
     from forebay.config import Plan
+    from forebay.live import Diff
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def open(config: str | Path | None = None) -> AsyncIterator[Session]:  # noqa: A001 - `forebay.open`
     """Open a session: ``async with forebay.open("config.json") as fb``.
+
+    While it is open it goes by the file as it is: endpoints come and go, budgets move.
 
     Args:
         config: the configuration file; None finds it as the command line does: ``FOREBAY_CONFIG``,
@@ -50,27 +53,35 @@ async def open(config: str | Path | None = None) -> AsyncIterator[Session]:  # n
     admission = admission_of(plan, random.Random(), Observers(log, failovers))  # noqa: S311 - jitter
     failovers.watch(admission)
     limiter = AsyncLimiter(admission, home.loop)
-    with CLAIMS.held((planned.endpoint.base_url for planned in plan.endpoints), home):
-        try:
-            async with _scraping(plan, limiter) as scrapers:
-                yield Session(plan, limiter, scrapers, failovers, home)
-        finally:
-            limiter.close()
-            if admission.live:
-                _log.warning("closed with %d requests still running", admission.live)
+    retries = Retries(admission, retry_budgets(plan))
+    try:
+        async with _following(plan, limiter, retries, failovers, home) as (live, scrapers, reload):
+            yield Session(live, limiter, scrapers, retries, failovers, home, reload)
+    finally:
+        limiter.close()
+        if admission.live:
+            _log.warning("closed with %d requests still running", admission.live)
 
 
 @asynccontextmanager
-async def _scraping(plan: Plan, limiter: AsyncLimiter) -> AsyncIterator[Mapping[str, Scraper]]:
-    """Read every engine's metrics while the block lasts."""
-    interval_s = plan.config.forebay.scrape_interval_s
-    scrapers = {}
+async def _following(
+    plan: Plan, limiter: AsyncLimiter, retries: Retries, failovers: Failovers, home: Home
+) -> AsyncIterator[tuple[Live, Scrapers, Reload]]:
+    """Carry the plan out, and whatever its file says later, while the block lasts."""
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(scrape_session())
-        for planned in plan.endpoints:
-            fetch = fetch_of(planned, http)
-            scraper = scraper_of(planned, fetch, limiter, interval_s=interval_s)
-            stack.push_async_callback(scraper.aclose)
-            scraper.start()
-            scrapers[planned.endpoint.id] = scraper
-        yield scrapers
+        scrapers = Scrapers(limiter, http, home, plan.config.forebay.scrape_interval_s)
+        scrapers.claim(plan)
+        stack.push_async_callback(scrapers.aclose)
+        live = Live(plan, limiter, retries, failovers, scrapers)
+        stack.push_async_callback(live.aclose)
+        live.start()
+
+        def apply(following: Plan) -> Diff:
+            scrapers.claim(following)
+            scrapers.interval_s = following.config.forebay.scrape_interval_s
+            return live.apply(following)
+
+        reload = Reload(plan, apply, live.needs_restart)
+        await stack.enter_async_context(reload.following())
+        yield live, scrapers, reload

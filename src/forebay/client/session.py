@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from forebay.client.fan_out import FanOut, Item, Result, text_tokens
 from forebay.client.holders import Holders
 from forebay.client.lease import Lease
-from forebay.config.build import retry_budgets
 from forebay.config.embedding_status import embedding_endpoint_status
 from forebay.config.status import status
 from forebay.core.model import Reason, ServiceClass, Ticket
-from forebay.core.retries import Retries
 from forebay.errors import Rejected, UsageError
 
 if TYPE_CHECKING:
@@ -26,8 +23,10 @@ if TYPE_CHECKING:
     from forebay.client.home import Home
     from forebay.config import Plan
     from forebay.core.failovers import Failovers
+    from forebay.core.retries import Retries
     from forebay.drivers.aio import AsyncLimiter
     from forebay.drivers.aio import Lease as Slot
+    from forebay.live import Live, Reload
 
 Priority = Literal["best-effort"]
 
@@ -35,27 +34,28 @@ Priority = Literal["best-effort"]
 class Session:
     """An open session. It belongs to the event loop in which it was opened; see `open`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - its parts; only `open` makes one
         self,
-        plan: Plan,
+        live: Live,
         limiter: AsyncLimiter,
         scrapers: Mapping[str, Scraper],
+        retries: Retries,
         failovers: Failovers,
         home: Home,
+        reload: Reload,
     ) -> None:
-        self._plan = plan
+        self._live = live
         self._limiter = limiter
         self._scrapers = scrapers
+        self._retries = retries
         self._failovers = failovers
-        self._retries = Retries(limiter.admission, retry_budgets(plan))
         self._home = home
+        self._reload = reload
         self._holders = Holders(limiter.admission)
-        self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._classes = {
-            p.endpoint.model: p.endpoint.service_class
-            for p in plan.endpoints
-            if p.endpoint.fallback_of is None
-        }
+
+    @property
+    def _plan(self) -> Plan:
+        return self._live.plan
 
     def __repr__(self) -> str:
         return f"<Session of {self._plan.file}>"
@@ -211,7 +211,7 @@ class Session:
         limiter = self._limiter
         return {
             **status(self._plan, limiter.admission, self._scrapers, limiter.now()),
-            "config": {"path": self._plan.file, "loaded_at": self._loaded_at},
+            "config": self._reload.status(),
         }
 
     def embedding_endpoint_status(self, key: str | None = None) -> dict[str, Any]:
@@ -241,12 +241,13 @@ class Session:
         weight: int | None = None,
     ) -> Ticket:
         self._home.check()
-        service_class = self._classes.get(model)
-        if service_class is None:
-            known = ", ".join(sorted(self._classes))
+        models = self._plan.models
+        if model not in models:
+            known = ", ".join(sorted(models))
             raise Rejected(
                 Reason.UNKNOWN_MODEL, f"no model {model!r} is configured; known: {known}"
             )
+        service_class = self._live.service_class(model)
         if priority is not None:
             if priority != "best-effort":
                 raise ValueError(f"priority is {priority!r}; it can be 'best-effort' or None")
@@ -282,7 +283,6 @@ class Session:
                 if wait_s is None or wait_s >= left_s or error.reason == Reason.SHUTTING_DOWN:
                     raise
                 await asyncio.sleep(wait_s)
-            ticket = replace(ticket, asked_at=limiter.now())
 
     async def _elsewhere(self, failed: Lease) -> Lease | None:
         """Wait for a slot at another endpoint, if that one's failure is a reason to."""

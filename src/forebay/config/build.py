@@ -22,7 +22,7 @@ def admission_of(plan: Plan, rng: Rng, observer: Observer) -> Admission:
     config, own = plan.config, plan.config.forebay
     return build(
         [planned.endpoint for planned in plan.endpoints],
-        {name: group.budget for name, group in plan.groups.items() if group.budget is not None},
+        plan.budgets,
         law=lambda endpoint: plan.law.build(endpoint, config),
         rng=rng,
         breaker=BreakerSettings(
@@ -36,11 +36,18 @@ def admission_of(plan: Plan, rng: Rng, observer: Observer) -> Admission:
             reset_after_s=own.breaker.reset_after_s,
             ramp_double_s=own.breaker.ramp_double_s,
         ),
-        bounds=QueueBounds(own.queue.max_requests, own.queue.max_bytes),
+        bounds=queue_bounds(plan),
         max_overtakes=own.max_overtakes,
         protection=_protection(own.protection),
         observer=observer,
+        models=plan.models,
     )
+
+
+def queue_bounds(plan: Plan) -> QueueBounds:
+    """How much may wait for each model and class."""
+    queue = plan.config.forebay.queue
+    return QueueBounds(queue.max_requests, queue.max_bytes)
 
 
 def _protection(section: Protection | None) -> ProtectionSettings | None:
@@ -48,9 +55,16 @@ def _protection(section: Protection | None) -> ProtectionSettings | None:
 
 
 def retry_budgets(plan: Plan) -> dict[str, RetryBudget]:
-    """What may be tried again of each model: what the loss of all its endpoints can strand."""
+    """What may be tried again of each model: what the loss of all its endpoints can strand.
+
+    That is what runs there, and what still starts there until the breaker has seen enough; if it is
+    to see very much, no more than runs there.
+    """
+    config = plan.config
+    more = config.breaker_fail_threshold - 1 if config.circuit_breaker else 0
     ceilings = {planned.endpoint.id: planned.endpoint.ceiling for planned in plan.endpoints}
+    strands = {id_: ceiling + min(more, ceiling) for id_, ceiling in ceilings.items()}
     return {
-        model.id: RetryBudget(sum(ceilings[id_] for id_ in model.endpoints))
+        model.id: RetryBudget(sum(strands[id_] for id_ in model.endpoints))
         for model in plan.models.values()
     }

@@ -31,6 +31,7 @@ class Use:
         model: the model's id on this server.
         role: see `Endpoint.role`.
         fallback_of: id of the model that it stands in for, else None.
+        source: where servers like this one are found; then it is no server itself.
     """
 
     server: Server
@@ -39,6 +40,7 @@ class Use:
     model: str
     role: str
     fallback_of: str | None = None
+    source: str | None = None
 
 
 def check_models(uses: list[Use], findings: Findings) -> None:

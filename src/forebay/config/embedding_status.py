@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from forebay.core.admission import Admission
     from forebay.core.endpoint import EndpointState
     from forebay.core.failovers import Failovers
+    from forebay.core.model import Endpoint
 
 PRIMARY_KEY = "embedding"
 FALLBACK_KEY = "embedding:fallback"
@@ -62,13 +63,14 @@ def embedding_endpoint_status(
     members = admission.queues[model, ServiceClass.BEST_EFFORT].members
     regular = [member.state for member in members if not member.stands_in]
     stand_ins = [member.state for member in members if member.stands_in]
-    is_fallback = model in failovers.failed_over or not regular
-    active = _first(stand_ins if is_fallback else regular, now).endpoint
+    away = all(state.broken(now) or state.rests_long(now) for state in regular)
+    is_fallback = bool(stand_ins) and (model in failovers.failed_over or away)
+    active = _first(stand_ins if is_fallback else regular, now)
     return {
         "model": model,
         "active_model_key": FALLBACK_KEY if is_fallback else PRIMARY_KEY,
-        "active_base_url": active.base_url,
-        "active_gpu_group": active.gpu_group,
+        "active_base_url": active and active.base_url,
+        "active_gpu_group": active and active.gpu_group,
         "is_fallback": is_fallback,
         "fallback_configured": bool(stand_ins),
         "primary_breaker": breaker_json(regular[0], now) if regular else None,
@@ -77,6 +79,7 @@ def embedding_endpoint_status(
     }
 
 
-def _first(states: Sequence[EndpointState], now: float) -> EndpointState:
-    """The first of several that is in service; the first one if none is."""
-    return next((state for state in states if not state.broken(now)), states[0])
+def _first(states: Sequence[EndpointState], now: float) -> Endpoint | None:
+    """The first of several that is in service, or else the first one; None if there is none."""
+    serving = (state.endpoint for state in states if not state.broken(now))
+    return next(serving, states[0].endpoint if states else None)

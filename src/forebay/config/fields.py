@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
+from forebay.adapters import discovery
+from forebay.adapters.discovery.dns import split_nameserver
 from forebay.adapters.engines import registry
 from forebay.config import api_root, urls
 from forebay.config.problems import looks_like_key
@@ -81,6 +83,16 @@ def _url(value: object) -> object:
     return text
 
 
+def _discover(value: object) -> object:
+    return str(_read(discovery.parse, str(_text(value))))
+
+
+def _nameserver(value: object) -> object:
+    text = str(_text(value))
+    _read(split_nameserver, text)
+    return text
+
+
 def _api_prefix(value: object) -> object:
     return "" if value == "" else _read(api_root.api_path, str(_text(value)))
 
@@ -132,6 +144,8 @@ Flag = Annotated[bool, BeforeValidator(_folded)]
 Text = Annotated[str, BeforeValidator(_text)]
 Name = Annotated[str, BeforeValidator(_name)]
 Url = Annotated[str, BeforeValidator(_url)]
+DiscoverUrl = Annotated[str, BeforeValidator(_discover)]
+Nameserver = Annotated[str, BeforeValidator(_nameserver)]
 ApiPrefix = Annotated[str, BeforeValidator(_api_prefix)]
 EngineName = Annotated[str, BeforeValidator(_engine)]
 Secret = Annotated[SecretStr, BeforeValidator(_secret)]

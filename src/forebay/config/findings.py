@@ -26,8 +26,10 @@ class Findings:
         )
 
     def warn(self, code: str, path: KeyPath, message: str) -> None:
-        """Note what is probably not meant."""
-        self.warnings.append(self.document.warning(code, path, message))
+        """Note what is probably not meant; once, however many servers it is found for."""
+        warning = self.document.warning(code, path, message)
+        if warning not in self.warnings:
+            self.warnings.append(warning)
 
     def raise_if_refused(self) -> None:
         """Raise `InvalidConfig` if anything was refused."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Literal
 
-from forebay.config.plan import PlannedGroup
+from forebay.config.plan import HOST, PlannedGroup
 from forebay.config.problems import nearest
 from forebay.core.model import Endpoint, ServiceClass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from forebay.config.findings import Findings
     from forebay.config.plan import PlannedEndpoint
@@ -20,29 +20,55 @@ if TYPE_CHECKING:
 BUDGETS = "GPU_CONCURRENCY_BUDGETS"
 
 
+def group_on(hostname: str, name: str) -> str:
+    """The name of a group on a host: what was written, with the host in the place that it has."""
+    return name.replace(HOST, hostname.strip("[]").casefold())
+
+
 def plan_groups(
-    placed: list[tuple[KeyPath, PlannedEndpoint]], config: ForebayConfig, findings: Findings
+    placed: list[tuple[KeyPath, PlannedEndpoint]],
+    config: ForebayConfig,
+    findings: Findings,
+    *,
+    further: Collection[str | None] = (),
 ) -> dict[str, PlannedGroup]:
-    """Group the endpoints, and refuse or warn about budgets that cannot be meant."""
+    """Group the endpoints, and refuse or warn about budgets that cannot be meant.
+
+    `further` are the groups of endpoints that are still to be found; None: they have their hosts'.
+    """
     members: defaultdict[str, list[Endpoint]] = defaultdict(list)
     for _, planned in placed:
         members[planned.endpoint.gpu_group].append(planned.endpoint)
+    budgets = _budgets(placed, config)
     groups = {
-        name: _group(name, endpoints, config, findings) for name, endpoints in members.items()
+        name: _group(name, endpoints, budgets.get(name), findings)
+        for name, endpoints in members.items()
     }
     for group in groups.values():
         _check_floors(group, members[group.name], findings)
-    _check_names(groups, config, findings)
+    _check_names(groups, config, findings, further)
     if not config.budgets:
         _check_protection(placed, findings)
     _check_shared_servers(placed, groups, findings)
     return groups
 
 
+def _budgets(
+    placed: list[tuple[KeyPath, PlannedEndpoint]], config: ForebayConfig
+) -> dict[str, int]:
+    """Budgets by group: what stands for every host counts where nothing else does."""
+    of_hosts = {
+        group_on(planned.url.hostname, name): budget
+        for name, budget in config.budgets.items()
+        if HOST in name
+        for _, planned in placed
+    }
+    return of_hosts | config.budgets
+
+
 def _group(
-    name: str, endpoints: list[Endpoint], config: ForebayConfig, findings: Findings
+    name: str, endpoints: list[Endpoint], budget: int | None, findings: Findings
 ) -> PlannedGroup:
-    budget = config.budgets.get(name)
     source: Literal["file", "environment", "none"] = "none"
     if budget is not None:
         source = "environment" if BUDGETS in findings.document.overrides else "file"
@@ -69,10 +95,14 @@ def _check_floors(group: PlannedGroup, endpoints: list[Endpoint], findings: Find
 
 
 def _check_names(
-    groups: dict[str, PlannedGroup], config: ForebayConfig, findings: Findings
+    groups: dict[str, PlannedGroup],
+    config: ForebayConfig,
+    findings: Findings,
+    further: Collection[str | None],
 ) -> None:
-    for name in config.budgets:
-        if name not in groups:
+    to_come = {*groups, *further}
+    for name in config.budgets if None not in further else ():
+        if name not in to_come and HOST not in name:
             findings.warn(
                 "unused_budget",
                 _budget_path(name, findings),

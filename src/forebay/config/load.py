@@ -6,8 +6,10 @@ It works as a whole or not at all: no defaults ever stand in for a file that can
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
 from forebay.config import env, jsonc
 from forebay.config.problems import Document, InvalidConfig, Problem
@@ -17,9 +19,14 @@ from forebay.config.validate import validate
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from forebay.config.plan import Plan
+
+
+# What sources have found, by their URL.
+Found: TypeAlias = "Mapping[str, Collection[str]]"
+_NOTHING: Found = MappingProxyType({})
 
 
 def find_config(path: str | Path | None, environ: Mapping[str, str]) -> Path:
@@ -37,35 +44,52 @@ def find_config(path: str | Path | None, environ: Mapping[str, str]) -> Path:
     return base / "forebay" / "config.json"
 
 
-def load(path: str | Path | None = None, *, environ: Mapping[str, str] | None = None) -> Plan:
+def load(
+    path: str | Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    found: Found = _NOTHING,
+) -> Plan:
     """Load the configuration.
 
     Args:
         path: the file; None: `find_config` decides.
         environ: the environment; None: the process's own.
+        found: base URLs that each of the file's sources has found.
 
     Raises:
         ConfigError: there is no such file, or it must not start (`InvalidConfig`).
     """
     environ = os.environ if environ is None else environ
     file = find_config(path, environ)
+    return plan_from(read(file), file=str(file), environ=environ, found=found)
+
+
+def read(file: str | Path) -> bytes:
+    """What a configuration file holds.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     try:
-        data = file.read_bytes()
+        return Path(file).read_bytes()
     except OSError as error:
         raise ConfigError(
             f"{file}: cannot be read ({error.strerror}); name the configuration with --config or "
             "FOREBAY_CONFIG"
         ) from None
-    return plan_from(data, file=str(file), environ=environ)
 
 
-def plan_from(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> Plan:
+def plan_from(
+    data: bytes | str, *, file: str, environ: Mapping[str, str], found: Found = _NOTHING
+) -> Plan:
     """Make a plan of a configuration's text.
 
     Args:
         data: what the file holds.
         file: its name, for messages.
         environ: the environment.
+        found: base URLs that each of the file's sources has found.
 
     Raises:
         InvalidConfig: with every problem that was found.
@@ -85,4 +109,5 @@ def plan_from(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> Pl
     # What the environment replaces need not be right in the file.
     failures = [(path, why) for path, why in expanded.failures if path[0] not in document.overrides]
     config, law = validate(document, [*failures, *overrides.failures])
-    return resolve(config, law, document)
+    text = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    return replace(resolve(config, law, document, found), text=text)

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from forebay.adapters.engines.batching import NO_LIMITS
 
+# Stands for a server's host in the name of its group, and of that group's budget.
+HOST = "{host}"
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from forebay.config.problems import ConfigWarning
     from forebay.config.schema import ForebayConfig
     from forebay.config.urls import BaseUrl
-    from forebay.core.model import Endpoint
+    from forebay.core.model import Endpoint, ServiceClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class PlannedModel:
         kind: what it is for.
         endpoints: ids of the endpoints that serve it.
         fallbacks: ids of those that stand in for them.
+        service_class: of the requests that do not ask for another one.
         routing: `hrw` takes a request's affinity from its body, where no header has one.
     """
 
@@ -85,6 +89,7 @@ class PlannedModel:
     kind: Kind
     endpoints: tuple[str, ...]
     fallbacks: tuple[str, ...]
+    service_class: ServiceClass
     routing: Routing = "least_inflight"
 
 
@@ -100,6 +105,8 @@ class Plan:
         groups: by name.
         models: by id.
         warnings: what is probably not meant.
+        sources: where further endpoints are found, as the file has it.
+        text: what the file held. Not shown by `repr`: it may hold keys.
     """
 
     file: str
@@ -109,3 +116,12 @@ class Plan:
     groups: Mapping[str, PlannedGroup]
     models: Mapping[str, PlannedModel]
     warnings: tuple[ConfigWarning, ...]
+    sources: tuple[str, ...] = ()
+    text: bytes = field(default=b"", repr=False)
+
+    @property
+    def budgets(self) -> dict[str, int]:
+        """Every budget by group, those of groups in which no endpoint is yet as well."""
+        written = {name: n for name, n in self.config.budgets.items() if HOST not in name}
+        in_use = {name: group.budget for name, group in self.groups.items() if group.budget}
+        return {**written, **in_use}

@@ -13,13 +13,13 @@ from forebay.config import api_root
 from forebay.config.consistency import Use, check_law, check_models, check_roles, merged
 from forebay.config.fields import Kind
 from forebay.config.findings import Findings
-from forebay.config.groups import plan_groups
+from forebay.config.groups import group_on, plan_groups
 from forebay.config.plan import Plan, PlannedEndpoint, PlannedModel
 from forebay.core.model import Endpoint, ServiceClass
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from forebay.config.fields import Routing
     from forebay.config.laws import LawSettings
@@ -36,21 +36,27 @@ PIECE_TOKENS = 2048
 _BATCH_KEYS = ("max_batch_items", "max_batch_tokens", "max_batch_bytes")
 
 
-def resolve(config: ForebayConfig, law: LawSettings, document: Document) -> Plan:
+def resolve(
+    config: ForebayConfig,
+    law: LawSettings,
+    document: Document,
+    found: Mapping[str, Collection[str]],
+) -> Plan:
     """Resolve every endpoint, group and model.
 
     Raises:
         InvalidConfig: with everything that contradicts itself.
     """
     findings = Findings(document)
-    uses = sorted(_uses(config, findings), key=lambda use: use.fallback_of is not None)
+    uses = sorted(_uses(config, found, findings), key=lambda use: use.fallback_of is not None)
     if not uses:
         findings.refuse((), "names no model; add chat_models, embedding_models or rerank_models")
     check_models(uses, findings)
     check_roles(config, uses, findings)
     check_law(config, findings)
     placed = merged([(use.path, _planned(use, config, findings)) for use in uses], findings)
-    groups = plan_groups(placed, config, findings)
+    further = {use.server.gpu_group for use in uses if use.source is not None}
+    groups = plan_groups(placed, config, findings, further=further)
     findings.raise_if_refused()
     endpoints = tuple(_with_pieces(planned, groups) for _, planned in placed)
     return Plan(
@@ -59,26 +65,33 @@ def resolve(config: ForebayConfig, law: LawSettings, document: Document) -> Plan
         law=law,
         endpoints=endpoints,
         groups=groups,
-        models=_models(endpoints, _with_affinity(config)),
+        models=_models(uses, endpoints, config),
         warnings=tuple(findings.warnings),
+        sources=tuple(dict.fromkeys(source for use in uses if (source := use.source))),
     )
 
 
-def _uses(config: ForebayConfig, findings: Findings) -> Iterator[Use]:
+def _uses(
+    config: ForebayConfig, found: Mapping[str, Collection[str]], findings: Findings
+) -> Iterator[Use]:
     for kind in get_args(Kind):
         list_key = f"{kind}_models"
         for n, entry in enumerate(getattr(config, list_key)):
-            yield from _uses_of_entry(entry, (list_key, n), kind, findings)
+            yield from _uses_of_entry(entry, (list_key, n), kind, found, findings)
 
 
 def _uses_of_entry(
-    entry: ModelEntry, path: KeyPath, kind: Kind, findings: Findings
+    entry: ModelEntry,
+    path: KeyPath,
+    kind: Kind,
+    found: Mapping[str, Collection[str]],
+    findings: Findings,
 ) -> Iterator[Use]:
     is_fallback = entry.role == FALLBACK
     role = kind if entry.role is None or is_fallback else entry.role
     stands_for = entry.id if is_fallback else None
-    for server, at in _servers(entry, path):
-        yield Use(server, at, kind, entry.id, role, stands_for)
+    for server, at, source in _servers(entry, path, found):
+        yield Use(server, at, kind, entry.id, role, stands_for, source)
     nested = entry.fallback if is_fallback else entry.fallback and entry.fallback.fallback
     if nested is not None:
         where = (*path, FALLBACK) if is_fallback else (*path, FALLBACK, FALLBACK)
@@ -88,17 +101,26 @@ def _uses_of_entry(
         yield Use(entry.fallback, at, kind, entry.fallback.id, kind, fallback_of=entry.id)
 
 
-def _servers(entry: ModelEntry, path: KeyPath) -> Iterator[tuple[Server, KeyPath]]:
+def _servers(
+    entry: ModelEntry, path: KeyPath, found: Mapping[str, Collection[str]]
+) -> Iterator[tuple[Server, KeyPath, str | None]]:
+    """Each server of an entry, its place, and the source if it stands for what that finds."""
     if entry.endpoints is None:
-        yield entry, path
+        yield entry, path, None
         return
     for n, endpoint in enumerate(entry.endpoints):
         said = {name: getattr(endpoint, name) for name in endpoint.model_fields_set}
-        yield entry.model_copy(update=said), (*path, "endpoints", n)
+        source, at = said.pop("discover", None), (*path, "endpoints", n)
+        server = entry.model_copy(update=said)
+        yield server, at, source
+        for base_url in sorted(found.get(source, ())) if source else ():
+            yield server.model_copy(update={"base_url": base_url}), at, None
 
 
 def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndpoint | None:
     server = use.server
+    if use.source is not None:
+        return None
     try:
         url = api_root.normalise(str(server.base_url), api_prefix=server.api_prefix)
     except ConfigError as error:
@@ -107,14 +129,13 @@ def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndp
     _check_page(url, (*use.path, "base_url"), findings)
     _check_pieces(use, findings)
     floor, ceiling = _bounds(use, config, findings)
-    interactive = use.role in config.reserved_roles and use.fallback_of is None
     endpoint = Endpoint(
         id=f"{use.model}@{url.host}{url.prefix}",
         model=use.model,
         base_url=url.api,
-        gpu_group=server.gpu_group or url.host,
+        gpu_group=group_on(url.hostname, server.gpu_group or url.host),
         role=use.role,
-        service_class=ServiceClass.INTERACTIVE if interactive else ServiceClass.BEST_EFFORT,
+        service_class=_service_class(use, config),
         floor=floor,
         ceiling=ceiling,
         slot_weight=server.slot_weight,
@@ -136,6 +157,12 @@ def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndp
             max_tokens=server.max_batch_tokens,
         ),
     )
+
+
+def _service_class(use: Use, config: ForebayConfig) -> ServiceClass:
+    if use.role in config.reserved_roles and use.fallback_of is None:
+        return ServiceClass.INTERACTIVE
+    return ServiceClass.BEST_EFFORT
 
 
 def _check_page(url: BaseUrl, path: KeyPath, findings: Findings) -> None:
@@ -193,23 +220,28 @@ def _bounds(use: Use, config: ForebayConfig, findings: Findings) -> tuple[int, i
     return floor, ceiling
 
 
-def _with_affinity(config: ForebayConfig) -> set[str]:
-    """The models that have `hrw` in one of their entries."""
-    entries = (*config.chat_models, *config.embedding_models, *config.rerank_models)
-    return {entry.id for entry in entries if entry.routing == "hrw"}
-
-
 def _models(
-    endpoints: tuple[PlannedEndpoint, ...], with_affinity: set[str]
+    uses: list[Use], endpoints: tuple[PlannedEndpoint, ...], config: ForebayConfig
 ) -> dict[str, PlannedModel]:
+    with_affinity = _with_affinity(config)
     models: dict[str, PlannedModel] = {}
+    for use in uses:
+        if use.fallback_of is None:
+            routing: Routing = "hrw" if use.model in with_affinity else "least_inflight"
+            service_class = _service_class(use, config)
+            models[use.model] = PlannedModel(use.model, use.kind, (), (), service_class, routing)
     for planned in endpoints:
         endpoint = planned.endpoint
         for id_, stands_in in endpoint.serves:
-            routing: Routing = "hrw" if id_ in with_affinity else "least_inflight"
-            model = models.get(id_) or PlannedModel(id_, planned.kind, (), (), routing)
+            model = models[id_]
             if stands_in:
                 models[id_] = replace(model, fallbacks=(*model.fallbacks, endpoint.id))
             else:
                 models[id_] = replace(model, endpoints=(*model.endpoints, endpoint.id))
     return models
+
+
+def _with_affinity(config: ForebayConfig) -> set[str]:
+    """The models that have `hrw` in one of their entries."""
+    entries = (*config.chat_models, *config.embedding_models, *config.rerank_models)
+    return {entry.id for entry in entries if entry.routing == "hrw"}

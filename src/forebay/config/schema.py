@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from forebay.config.fields import (
     ApiPrefix,
     Count,
+    DiscoverUrl,
     EngineName,
     Factor,
     Flag,
@@ -35,7 +36,8 @@ class Server(Section):
     base_url: Url | None = Field(default=None, repr=False)
     """Where the server is, as people write it: with or without `http://`, `/v1`, a proxy's path."""
     gpu_group: Name | None = None
-    """The physical GPU. Without it the group is the endpoint's host and port."""
+    """The physical GPU; `{host}` in it stands for the server's host. Without it the group is the
+    endpoint's host and port."""
     parallel_instances: Count = 1
     """Engine instances behind the URL. Floor = this * `max_parallel_calls`."""
     max_parallel_calls: Count = 1
@@ -75,7 +77,17 @@ class Server(Section):
 class EndpointEntry(Server):
     """One of several servers of a model; what it leaves out is as the model's entry says."""
 
-    base_url: Url = Field(repr=False)
+    discover: DiscoverUrl | None = None
+    """In place of `base_url`, where servers are found while Forebay runs: `dns://name:port/v1`,
+    `srv://_service._tcp.name/v1` or `k8s://namespace/service:port/v1`."""
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> Self:
+        if (self.base_url is None) == (self.discover is None):
+            raise ValueError("needs base_url or discover, one of the two")
+        if self.discover is not None and self.metrics_url is not None:
+            raise ValueError("metrics_url belongs to one server, and discover finds several")
+        return self
 
 
 class FallbackEntry(Server):
@@ -139,8 +151,8 @@ class ForebayConfig(Section):
     rerank_models: tuple[ModelEntry, ...] = ()
     """Models that rank texts."""
     budgets: dict[Name, Count] = Field(default={}, alias="GPU_CONCURRENCY_BUDGETS")
-    """Group → requests in flight at once on that GPU, over all its models. A group without one
-    has no joint budget."""
+    """Group → requests in flight at once on that GPU, over all its models; with `{host}`, as
+    `gpu_group` has it, on each such GPU. A group without one has no joint budget."""
     reserved_roles: RoleList = Field(default=RESERVED_ROLES, alias="GPU_RESERVED_ROLES")
     """Roles that are interactive: their floors are always kept free. A list, or a text with
     commas."""

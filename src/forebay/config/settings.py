@@ -9,12 +9,14 @@ from forebay.config.fields import (
     Flag,
     LogLevel,
     Multiple,
+    Nameserver,
     Natural,
     Part,
     Seconds,
     SecondsOrOff,
     Secret,
     Text,
+    Url,
 )
 
 
@@ -40,6 +42,9 @@ class TimeoutSettings(Section):
 
     connect_s: Seconds = 5.0
     """Opening a connection."""
+    unreachable_s: Seconds = 15.0
+    """Until an endpoint's host that acknowledges nothing any more counts as gone; the engine may be
+    silent for longer."""
     request_s: Seconds = 600.0
     """A request's whole life, waiting included, where the request itself does not say."""
     first_byte_s: Seconds = 600.0
@@ -80,6 +85,21 @@ class Protection(Section):
     hold, and nothing pauses to measure chat alone."""
 
 
+class DiscoverySettings(Section):
+    """How endpoints are found that are not written down."""
+
+    nameservers: tuple[Nameserver, ...] = ()
+    """DNS servers to ask, each an address with or without a port; none: the system's."""
+    interval_s: Seconds = 30.0
+    """Seconds between looking up a name, at most; sooner where its records are valid for less."""
+    kubernetes_url: Url | None = None
+    """The API server. Left out: the one of the cluster that Forebay runs in."""
+    kubernetes_token_file: Text = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105
+    """File with the bearer token for it; without such a file none is sent."""
+    kubernetes_ca_file: Text = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+    """File with the certificates that sign the server's; without such a file the system's count."""
+
+
 class IdentitySettings(Section):
     """Whether vectors of another endpoint are those of its model; compared before they are used."""
 
@@ -118,6 +138,7 @@ class ForebaySettings(Section):
     queue: QueueSettings = QueueSettings()
     timeouts: TimeoutSettings = TimeoutSettings()
     breaker: BreakerSettings = BreakerSettings()
+    discovery: DiscoverySettings = DiscoverySettings()
     body_limit_bytes: Count = 67_108_864
     """The largest request body, bytes."""
     sse_keepalive_s: SecondsOrOff = 15.0

@@ -26,31 +26,31 @@ def status(plan: Plan, admission: Admission, scrapers: Mapping[str, Scraper], no
         now: on the clock of both.
     """
     states = admission.states
+    on_gpus: dict[str, list[EndpointState]] = {name: [] for name in plan.groups}
+    for state in states.values():  # those that drain are in the plan no more
+        on_gpus.setdefault(state.endpoint.gpu_group, []).append(state)
     return {
-        "groups": {
-            name: _group(group, [states[e] for e in group.endpoints if e in states], now)
-            for name, group in plan.groups.items()
-        },
+        "groups": {name: _group(plan.groups.get(name), on, now) for name, on in on_gpus.items()},
         "endpoints": {id_: _endpoint(state, scrapers[id_], now) for id_, state in states.items()},
         "models": {
             model.id: {
                 "endpoints": list(model.endpoints),
-                "capacity": sum(_capacity(states[e]) for e in model.endpoints),
+                "capacity": sum(_capacity(states[e]) for e in model.endpoints if e in states),
             }
             for model in plan.models.values()
         },
     }
 
 
-def _group(group: PlannedGroup, states: list[EndpointState], now: float) -> Json:
+def _group(group: PlannedGroup | None, states: list[EndpointState], now: float) -> Json:
     queues = {member.queue: None for s in states for member in s.members if member.waiting}
     queued = {"interactive": 0, "best_effort": 0}
     for queue in queues:
         queued[queue.service_class] += len(queue)
     return {
-        "budget": group.budget,
-        "source": group.source,
-        "reserved": group.reserved,
+        "budget": group.budget if group else states[0].native.room.budget,
+        "source": group.source if group else "none",
+        "reserved": group.reserved if group else 0,
         "inflight": sum(state.inflight for state in states),
         "queued": queued,
         "members": {state.endpoint.id: state.inflight_by_class for state in states},
@@ -86,6 +86,7 @@ def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
         "limit": state.limit,
         "limit_reason": decision.reason if state.limit == decision.limit else "ramp: after outage",
         "inflight": state.inflight,
+        "draining": state.draining,
         "queued": _queued(state),
         "breaker": breaker_json(state, now),
         "engine": scraper.engine.name,

@@ -84,7 +84,11 @@ def _problems(
     prefix: KeyPath,
     failed: dict[KeyPath, str],
 ) -> Iterator[Problem]:
-    for detail in error.errors(include_url=False, include_input=False):
+    details = error.errors(include_url=False, include_input=False)
+    parents = {detail["loc"][:n] for detail in details for n in range(len(detail["loc"]))}
+    for detail in details:
+        if detail["type"] == "too_short" and detail["loc"] in parents:
+            continue  # what it has is wrong, and was not counted
         inner: KeyPath = tuple(part for part in detail["loc"] if part != "[key]")
         path = prefix + inner
         if not any(path[:n] in failed for n in range(len(path) + 1)):

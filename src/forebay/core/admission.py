@@ -15,11 +15,11 @@ only where it changed something, and says to `forebay.core.dispatch` where that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from forebay.core.dispatch import Dispatch
+from forebay.core.changes import Changes
 from forebay.core.grant import Grant, Verdict
 from forebay.core.model import Reason, Refusal, Ticket
 from forebay.core.observer import Observer
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forebay.core.endpoint import EndpointState
-    from forebay.core.layout import Layout
     from forebay.core.member import Member
-    from forebay.core.model import Ending, Endpoint, ServiceClass, Signal, Timing
+    from forebay.core.model import Ending, ServiceClass, Signal, Timing
     from forebay.core.queue import Queue
     from forebay.core.room import Room
     from forebay.core.routing import Pool
@@ -41,15 +40,14 @@ __all__ = ["Admission", "Grant", "Observer", "Verdict"]
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Admission:
+class Admission(Changes):
     """The whole decision, over every model, endpoint and room. Build one with `build.build`.
+
+    What the configuration may change while it runs is in `Changes`.
 
     Args:
         layout: where everything is.
     """
-
-    layout: Layout
-    _dispatch: Dispatch = field(default_factory=Dispatch, init=False)
 
     def __repr__(self) -> str:
         return f"<Admission: {self.live} live, {list(self.rooms.values())}>"
@@ -153,88 +151,6 @@ class Admission:
         at = min(times, default=inf)
         return at if at < inf else None
 
-    # -- what changes while it runs --------------------------------------------------------------
-
-    def add(self, endpoint: Endpoint, now: float) -> list[Verdict]:
-        """Put an endpoint in, or let one that drains serve again.
-
-        Raises:
-            ValueError: its id is there and it does not drain, or it differs in more than its
-                bounds; its floor does not fit its group's budget; it stands in for a model that is
-                not there.
-        """
-        layout = self.layout
-        state = layout.states.get(endpoint.id)
-        if state is not None and not state.draining:
-            raise ValueError(f"endpoint {endpoint.id!r} is there already")
-        layout.check_floors(endpoint)
-        if state is None:
-            state = layout.add(endpoint)
-        else:
-            same = replace(state.endpoint, floor=endpoint.floor, ceiling=endpoint.ceiling)
-            if same != endpoint:
-                raise ValueError(f"endpoint {endpoint.id!r} is there still, with other settings")
-            state.resize(endpoint.floor, endpoint.ceiling, now)
-            layout.reopen(state)
-        for member in state.members:
-            self._dispatch.attend(member.queue)
-        return self._rearrange(state, now)
-
-    def drain(self, endpoint_id: str, now: float) -> list[Verdict]:
-        """Let an endpoint finish what it has, and give it nothing more.
-
-        Whoever waits for nothing else is refused. Its floor is kept for nobody any more.
-        """
-        state = self.layout.states[endpoint_id]
-        if state.draining:
-            return []
-        out: list[Verdict] = []
-        for queue in self.layout.close(state):
-            self._dispatch.flush_queue(queue, now, out)
-            self._dispatch.attend(queue)
-        return self._rearrange(state, now, out)
-
-    def remove(self, endpoint_id: str, now: float) -> list[Verdict]:
-        """Take an endpoint out; it is drained before, if that has not been done.
-
-        Raises:
-            ValueError: something still runs there.
-        """
-        state = self.layout.states[endpoint_id]
-        if state.live:
-            raise ValueError(f"endpoint {endpoint_id!r} still has {state.live} requests in flight")
-        out = self.drain(endpoint_id, now)
-        self.layout.remove(state)
-        return out
-
-    def set_budget(self, group: str, budget: int | None, now: float) -> list[Verdict]:
-        """Move the budget of a GPU group, or take it away. What is in flight stays.
-
-        Below it, nothing more is admitted.
-
-        Raises:
-            ValueError: the floors of the group's endpoints add up to more.
-        """
-        self.layout.set_budget(group, budget)
-        out: list[Verdict] = []
-        for state in self.layout.group(group):
-            self._rearrange(state, now, out)
-        return out
-
-    def set_bounds(self, endpoint_id: str, floor: int, ceiling: int, now: float) -> list[Verdict]:
-        """Move an endpoint's floor and ceiling. What is in flight stays.
-
-        Raises:
-            ValueError: the floors of its group's endpoints would add up to more than its budget.
-        """
-        state = self.layout.states[endpoint_id]
-        if not state.draining:
-            self.layout.set_floor(state, floor)
-        state.resize(floor, ceiling, now)
-        if state.pool is not None:
-            state.pool.rendezvous.changed()
-        return self._rearrange(state, now)
-
     # -- what follows ----------------------------------------------------------------------------
 
     def _queue_up(self, queue: Queue, ticket: Ticket, now: float) -> list[Verdict]:
@@ -320,18 +236,3 @@ class Admission:
             self._dispatch.flush(state, now, out)
         self._dispatch.line_up(state)
         return self._dispatch.settle(now, out)
-
-    def _rearrange(
-        self, state: EndpointState, now: float, out: list[Verdict] | None = None
-    ) -> list[Verdict]:
-        """Start and refuse what may be, after the rules of the room of `state` changed."""
-        dispatch, room = self._dispatch, state.native.room
-        out = [] if out is None else out
-        dispatch.look(state, now)
-        for member in room.members:
-            room.refresh(member)
-            dispatch.review(member.state)
-            dispatch.flush(member.state, now, out)
-            dispatch.line_up(member.state)
-        dispatch.free(now)  # a guard counts floors too
-        return dispatch.settle(now, out)

@@ -30,6 +30,7 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
     max_overtakes: int = 8,
     protection: ProtectionSettings | None = None,
     observer: Observer | None = None,
+    models: Iterable[str] = (),
 ) -> Admission:
     """Build the admission of a whole deployment.
 
@@ -43,10 +44,10 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
         max_overtakes: see `Room`.
         protection: of chat from best-effort work on its GPU; None leaves it to counts.
         observer: hears of limits and breakers.
+        models: see `Admission.expect`.
 
     Raises:
-        ValueError: an id twice, a stand-in for a model that is not there, or floors that add up to
-            more than their group's budget.
+        ValueError: an id twice, or floors that add up to more than their group's budget.
     """
     rules = Rules(
         law=law,
@@ -61,9 +62,10 @@ def build(  # noqa: PLR0913 - every part of a deployment meets here, by name
     for endpoint in sorted(endpoints, key=_stands_in):
         layout.add(endpoint)
     layout.check_floors()
+    layout.expect(models)
     return Admission(layout)
 
 
 def _stands_in(endpoint: Endpoint) -> bool:
-    """The model that it stands in for must be there before it."""
+    """The model that it stands in for comes before it: it tells the class."""
     return endpoint.fallback_of is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,12 @@ _TIME_GAIN = 0.1
 # How often a limit that ramps is looked at while requests wait, seconds.
 _RELOOK_S = 1.0
 _SOON_S = 0.001
+# Who asks to be left alone for longer is stood in for: that is a breaker's first cooldown. Seconds.
+_LONG_REST_S = 5.0
 # What an engine said holds for so long; one that slept is then tried again. Seconds.
 _STALE_S = 15.0
+# What ends like this has heard nothing of the endpoint.
+_UNHEARD = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT})
 # A request that ends like this says that the endpoint needs rest; a time that comes with anything
 # else (a wrong key, say) is its caller's business.
 _NEEDS_REST = frozenset({Outcome.CONGESTION, Outcome.LOADING, Outcome.FAILURE, Outcome.TIMEOUT})
@@ -55,7 +59,8 @@ class EndpointState:
         alive: it is worth waiting for. This and the next three may change with time alone: `look`
             brings them up to date.
         usable: whether requests may start there now: it is alive, and did not ask to be left alone.
-        in_service: nothing keeps requests away: its breaker is closed, and it does not ramp.
+        in_service: nothing keeps requests away: its breaker is closed, it does not ramp, nor did it
+            ask to be left alone for long.
         calm: a look would change nothing, nor will one until something else happens: it is usable,
             its breaker closed, its limit where the law put it.
         draining: it finishes what it has, and gets nothing more.
@@ -68,6 +73,8 @@ class EndpointState:
         signal: what its engine last said of itself.
         held_until: it asked to be left alone until then, or rests.
         refusals: how often it refused since it last answered; of a burst that made it rest, once.
+        silent_since: nothing has been heard of it since then, although something ran there.
+        answering: requests that run and have got the first of their answer.
         service_s: running mean of how long a request holds its slot; 0 while not known.
         answer_s: running mean of the time until a request is answered: to its first token, or to
             its end if it does not stream; 0 while not known.
@@ -97,6 +104,8 @@ class EndpointState:
     signal: Signal | None = field(default=None, init=False)
     held_until: float = field(default=-inf, init=False)
     refusals: int = field(default=0, init=False)
+    silent_since: float = field(default=0.0, init=False)
+    answering: int = field(default=0, init=False)
     service_s: float = field(default=0.0, init=False)
     answer_s: float = field(default=0.0, init=False)
     # A closed breaker admits whatever the time, and need not be asked.
@@ -146,6 +155,10 @@ class EndpointState:
         """Whether requests must be refused at once: waiting would not be short."""
         return not (self.engine_serves and (self._closed or self.breaker.admits(now)))
 
+    def rests_long(self, now: float) -> bool:
+        """Whether it asked to be left alone for longer than is worth waiting for."""
+        return self.held_until - now > _LONG_REST_S
+
     def look(self, now: float) -> bool:
         """Bring up to date what time may change, and return whether anything did."""
         alive = not self.draining and not self.broken(now)
@@ -155,7 +168,7 @@ class EndpointState:
             allowed = self.breaker.cap(self.endpoint.floor, self.ceiling, now)
             self._ramping = allowed < self.ceiling
             limit = min(limit, allowed)
-        in_service = alive and self._closed and not self._ramping
+        in_service = alive and self._closed and not (self._ramping or self.rests_long(now))
         self.calm = usable and in_service
         before = (self.alive, self.in_service, self.usable, self.limit)
         self.alive, self.in_service, self.usable, self.limit = alive, in_service, usable, limit
@@ -191,6 +204,8 @@ class EndpointState:
         if grant.answered:
             return
         grant.answered = True
+        self.answering += 1
+        self.silent_since = now
         if grant.guard is not None:
             grant.guard.answered(grant, now)
         self.answer_s = _mean(self.answer_s, now - grant.at)
@@ -223,9 +238,24 @@ class EndpointState:
             self._hold_until(now + ending.retry_after_s)
         elif outcome in _REFUSALS and ending.retry_after_s is None and self.pool is not None:
             self._refused(self.pool, started_at, now)
-        change = self.breaker.end(grant.pass_, outcome, now)
+        change = self.breaker.end(grant.pass_, self._what_it_says(grant, outcome, now), now)
         if change is not None:
             self._breaker_moved(change, now)
+
+    def _what_it_says(self, grant: Grant, outcome: Outcome, now: float) -> Outcome:
+        """What the end of a request says of the endpoint's health.
+
+        Callers that give up before any time-out of ours must not hide that nobody is answered.
+        """
+        if grant.answered:
+            self.answering -= 1
+        if outcome not in _UNHEARD:
+            self.silent_since = now
+            return outcome
+        if grant.answered or self.answering or not grant.unanswered:
+            return outcome
+        is_silent = now - self.silent_since >= self.breaker.patience_s(self.answer_s)
+        return Outcome.TIMEOUT if is_silent else outcome
 
     def hear(self, signal: Signal | None, now: float) -> None:
         """Fold in what the engine says of itself; None means that it could not be read."""
@@ -248,11 +278,11 @@ class EndpointState:
         self.peak = self.inflight
         pool.heard(self)
 
-    def resize(self, floor: int, ceiling: int, now: float) -> None:
-        """Move the bounds of its limit."""
-        self.endpoint = replace(self.endpoint, floor=floor, ceiling=ceiling)
-        self.ceiling = ceiling
-        decision = self.law.resize(floor=floor, ceiling=ceiling)
+    def change(self, endpoint: Endpoint, now: float) -> None:
+        """Take over what the configuration says of it now: the bounds of its limit, and sizes."""
+        self.endpoint = endpoint
+        self.ceiling = endpoint.ceiling
+        decision = self.law.resize(floor=endpoint.floor, ceiling=endpoint.ceiling)
         if decision is not None:
             self._limit_moved(decision, now)
 

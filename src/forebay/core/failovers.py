@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from forebay.core.admission import Admission
     from forebay.core.breaker import Change
     from forebay.core.model import Endpoint
+    from forebay.core.queue import Queue
 
 _CLOSED = BreakerState.CLOSED
 
@@ -49,11 +50,24 @@ class Failovers(Observer):
         assert self._admission is not None  # noqa: S101 - whose endpoint could it be?
         state = self._admission.states[endpoint.id]
         served = {m.queue.model: m.queue for m in state.members if not m.stands_in}
-        for model, queue in served.items():
-            regular = [m.state for m in queue.members if not m.stands_in]
-            if len(regular) < len(queue.members):
-                away = all(state.breaker.state(now) is not _CLOSED for state in regular)
-                self._note(model, now, away=away)
+        for queue in served.values():
+            self._look(queue, now)
+
+    def rearranged(self, now: float) -> None:
+        """See which models fail over or recover because endpoints came or went."""
+        assert self._admission is not None  # noqa: S101 - what could have been rearranged?
+        models = {queue.model: queue for queue in self._admission.queues.values()}
+        for queue in models.values():
+            self._look(queue, now)
+        self.failed_over &= models.keys()
+
+    def _look(self, queue: Queue, now: float) -> None:
+        regular = [m.state for m in queue.members if not m.stands_in]
+        if regular and len(regular) < len(queue.members):
+            away = all(state.breaker.state(now) is not _CLOSED for state in regular)
+            self._note(queue.model, now, away=away)
+        elif regular:  # its stand-ins have been taken away
+            self.failed_over.discard(queue.model)
 
     def _note(self, model: str, now: float, *, away: bool) -> None:
         if away is (model in self.failed_over):

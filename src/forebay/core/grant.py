@@ -27,6 +27,7 @@ class Grant:
         guard: what protects chat on its GPU, if anything did when it started; it counts this one.
         held: it has not been released yet.
         answered: its request has got the first of its answer.
+        unanswered: its endpoint was asked, and has said nothing yet; set by whoever asks it.
     """
 
     ticket: Ticket
@@ -37,6 +38,7 @@ class Grant:
     guard: Guard | None = None
     held: bool = True
     answered: bool = False
+    unanswered: bool = False
 
     def __repr__(self) -> str:
         return f"<Grant of {self.weight} on {self.member}>"

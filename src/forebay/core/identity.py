@@ -12,7 +12,7 @@ from math import hypot, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 # An endpoint with other vectors is looked at again after so long: it may have been mended.
 _RECHECK_S = 60.0
@@ -82,6 +82,15 @@ class Identity:
         if verdict is None or verdict.same or now < verdict.at + _RECHECK_S:
             return verdict
         return None
+
+    def doubt(self, endpoint_id: str) -> None:
+        """Compare an endpoint anew before it is used: it was away, and may be another now."""
+        self._verdicts.pop(endpoint_id, None)
+
+    def keep(self, endpoint_ids: Collection[str]) -> None:
+        """Forget all other endpoints: at the address of one that is gone may be another."""
+        for id_ in self._verdicts.keys() - endpoint_ids:
+            del self._verdicts[id_]
 
     def unfit(self, now: float) -> frozenset[str]:
         """Ids of the endpoints with vectors of another model."""

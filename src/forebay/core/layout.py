@@ -6,7 +6,7 @@ does that, and then starts or refuses what follows; nothing here does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from forebay.core.breaker import Breaker
@@ -19,7 +19,7 @@ from forebay.core.room import Room
 from forebay.core.routing import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from forebay.core.breaker import BreakerSettings, Rng
     from forebay.core.limits.protocol import Limit
@@ -62,6 +62,7 @@ class Layout:
         states: every endpoint by id.
         queues: by model and class.
         rooms: by name: a group's that has a budget, else its only endpoint's id.
+        models: those that may be asked for although no endpoint may serve them now.
     """
 
     rules: Rules
@@ -69,6 +70,7 @@ class Layout:
     states: dict[str, EndpointState] = field(default_factory=dict, init=False)
     queues: dict[tuple[str, ServiceClass], Queue] = field(default_factory=dict, init=False)
     rooms: dict[str, Room] = field(default_factory=dict, init=False)
+    models: frozenset[str] = field(default=frozenset(), init=False)
     _groups: dict[str, dict[str, EndpointState]] = field(default_factory=dict, init=False)
     _guards: dict[str, Guard] = field(default_factory=dict, init=False)
 
@@ -76,7 +78,7 @@ class Layout:
         """Put an endpoint in; `check_floors` with it before, or in the end.
 
         Raises:
-            ValueError: its id is there already, or it stands in for a model that is not.
+            ValueError: its id is there already.
         """
         if endpoint.id in self.states:
             raise ValueError(f"endpoint {endpoint.id!r} is there twice")
@@ -140,18 +142,29 @@ class Layout:
 
     def remove(self, state: EndpointState) -> None:
         """Take an endpoint out that was closed, and of which nothing runs."""
-        group, room = self._groups[state.endpoint.gpu_group], state.native.room
-        for member in state.members:
-            room.remove(member)
-        if not room.members:
-            del self.rooms[room.name]
-        del self.states[state.endpoint.id], group[state.endpoint.id]
-        if not group:
-            del self._groups[state.endpoint.gpu_group]
-        served = {_key(member.queue) for each in self.states.values() for member in each.members}
-        for key in {_key(member.queue) for member in state.members} - served:
-            del self.queues[key]
+        self._leave_room(state)
+        del self.states[state.endpoint.id]
+        self._drop_unused_queues()
         self._protect(state.endpoint.gpu_group)
+
+    def expect(self, models: Iterable[str]) -> None:
+        """Let these models be asked for, and no other that nobody serves."""
+        self.models = frozenset(models)
+        for model in self.models:
+            for service_class in ServiceClass:
+                self._queue(model, service_class)
+        self._drop_unused_queues()
+
+    def move(self, state: EndpointState, group: str) -> None:
+        """Let an endpoint be on another GPU, with what runs there, and without a floor."""
+        before, room = state.endpoint.gpu_group, state.native.room
+        room.set_floor(state.native, 0)
+        self._leave_room(state)
+        state.endpoint = replace(state.endpoint, gpu_group=group)
+        self._groups.setdefault(group, {})[state.endpoint.id] = state
+        self._enter_room(state)
+        self._protect(before)
+        self._protect(group)
 
     def group(self, name: str) -> list[EndpointState]:
         """The endpoints on one GPU."""
@@ -179,6 +192,12 @@ class Layout:
         for state in states:
             state.native.room.budget = budget
 
+    def set_queue_bounds(self, bounds: QueueBounds) -> None:
+        """Move how much may wait; what waits stays."""
+        self.rules = replace(self.rules, bounds=bounds)
+        for queue in self.queues.values():
+            queue.bounds = bounds
+
     def set_floor(self, state: EndpointState, floor: int) -> None:
         """Give an endpoint another floor.
 
@@ -197,19 +216,25 @@ class Layout:
             raise ValueError(f"group {group!r}: floors total {floors}, budget is {budget}")
 
     def _class_of(self, endpoint: Endpoint, model: str) -> ServiceClass:
-        """The class of requests to `model` that do not ask for another one."""
+        """The class of requests to `model` that do not ask for another one, as far as is known."""
         for service_class in ServiceClass:
             queue = self.queues.get((model, service_class))
             for member in () if queue is None else queue.members:
                 if not member.stands_in:
                     return member.state.endpoint.service_class
-        raise ValueError(f"{endpoint.id!r} stands in for {model!r}, which no endpoint serves")
+        return endpoint.service_class
 
     def _queue(self, model: str, service_class: ServiceClass) -> Queue:
         key = model, service_class
         if key not in self.queues:
             self.queues[key] = Queue(model, service_class, self.rules.bounds)
         return self.queues[key]
+
+    def _drop_unused_queues(self) -> None:
+        served = {_key(member.queue) for each in self.states.values() for member in each.members}
+        for key in self.queues.keys() - served:
+            if key[0] not in self.models:
+                del self.queues[key]
 
     def _enter_room(self, state: EndpointState) -> None:
         group = state.endpoint.gpu_group
@@ -220,6 +245,16 @@ class Layout:
         room = self.rooms[name]
         for member in state.members:
             room.add(member)
+
+    def _leave_room(self, state: EndpointState) -> None:
+        name, room = state.endpoint.gpu_group, state.native.room
+        for member in state.members:
+            room.remove(member)
+        if not room.members:
+            del self.rooms[room.name]
+        del self._groups[name][state.endpoint.id]
+        if not self._groups[name]:
+            del self._groups[name]
 
     def _spread(self, model: str) -> None:
         """Let requests be spread over a model's regular endpoints, if it has several."""

@@ -151,6 +151,8 @@ class Member:
         if guard is not None:
             guard.started(self, now)
         pass_ = state.breaker.begin(now, state.answer_s)
+        if state.inflight == weight or pass_.probe:  # it had nothing to say, or begins anew
+            state.silent_since = now
         return Grant(ticket, self, weight, now, pass_, guard)
 
 

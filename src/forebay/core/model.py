@@ -82,6 +82,11 @@ class Endpoint:
         main = (self.fallback_of or self.model, self.fallback_of is not None)
         return (main, *((model, True) for model in self.also_for))
 
+    @property
+    def part(self) -> tuple[str, ServiceClass, str | None, tuple[str, ...]]:
+        """What it is to the models that it serves. With another part it would be another one."""
+        return self.model, self.service_class, self.fallback_of, self.also_for
+
     def slots_for(self, ticket: Ticket) -> int:
         """The slots that a request takes here, if there are as many."""
         if ticket.weight:
@@ -104,7 +109,8 @@ class Ticket:
         size_bytes: what it occupies in memory while it waits.
         size_tokens: roughly what it makes an engine read; 0 where that is not known.
         affinity: requests with the same key prefer the same endpoint; None: whichever is freest.
-        avoid: ids of endpoints where this request failed already.
+        avoid: ids of endpoints where this request failed already, or must not go.
+        attempt: which one this is; whoever had a slot before goes before those that had none.
     """
 
     model: str
@@ -116,6 +122,7 @@ class Ticket:
     size_tokens: int = 0
     affinity: str | None = None
     avoid: frozenset[str] = frozenset()
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ a *head* of its own, the ticket that has waited longest of those that it may tak
   avoid, is fully in service.
 
 Tickets that avoid the same endpoints wait in one *lane*. There are few lanes: mostly one.
+
+A request that had a slot, and lost it with its endpoint, has waited its turn: it goes before those
+that had none, and there is space for it however many wait. There are never more of these than
+slots that endpoints had.
 """
 
 from __future__ import annotations
@@ -29,7 +33,12 @@ if TYPE_CHECKING:
 # time.
 _Lane = OrderedDict["Ticket", int]
 
-_NOTHING: frozenset[str] = frozenset()
+# What the tickets of a lane have in common: they had a slot before, and what they avoid.
+_Kind = tuple[bool, frozenset[str]]
+
+_PLAIN: _Kind = (False, frozenset())
+# Numbers of those that had a slot before are lower than any other.
+_BEFORE_ALL = -(1 << 60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,7 @@ class Queue:
         pool: those that are not stand-ins, if there are several.
         head: the ticket that has waited longest.
         size_bytes: what all of them occupy.
-        picky: some of them avoid an endpoint.
+        picky: some of them avoid an endpoint, or had a slot before.
     """
 
     model: str
@@ -66,7 +75,7 @@ class Queue:
     size_bytes: int = field(default=0, init=False)
     picky: bool = field(default=False, init=False)
     _plain: _Lane = field(default_factory=OrderedDict, init=False)
-    _lanes: dict[frozenset[str], _Lane] = field(default_factory=dict, init=False)
+    _lanes: dict[_Kind, _Lane] = field(default_factory=dict, init=False)
     _joined: int = field(default=0, init=False)
     _by_endpoint: dict[str, Member] = field(default_factory=dict, init=False)
     # How many of the members are alive, and how many of the regular ones are fully in service.
@@ -81,7 +90,8 @@ class Queue:
         return waiting + sum(map(len, self._lanes.values())) if self._lanes else waiting
 
     def __contains__(self, ticket: Ticket) -> bool:
-        lane = self._lanes.get(ticket.avoid) if ticket.avoid else self._plain
+        kind = _kind(ticket)
+        lane = self._plain if kind == _PLAIN else self._lanes.get(kind)
         return lane is not None and ticket in lane
 
     def __iter__(self) -> Iterator[Ticket]:
@@ -148,7 +158,7 @@ class Queue:
         if not self._lanes:
             return self.head if not member.stands_in or not self._in_service else None
         head, least = None, inf
-        for avoid, lane in ((_NOTHING, self._plain), *self._lanes.items()):
+        for (_, avoid), lane in ((_PLAIN, self._plain), *self._lanes.items()):
             first = next(iter(lane.items()), None)
             if first is not None and first[1] < least and self.may_take(member, avoid):
                 head, least = first
@@ -158,32 +168,36 @@ class Queue:
 
     def has_space_for(self, ticket: Ticket) -> bool:
         """Whether `ticket` may join without breaking a bound."""
-        return (
+        return ticket.attempt > 1 or (
             len(self) < self.bounds.max_requests
             and self.size_bytes + ticket.size_bytes <= self.bounds.max_bytes
         )
 
     def join(self, ticket: Ticket) -> bool:
-        """Put `ticket` at the end, and return whether it is the first of its lane."""
-        lane = self._plain
-        if ticket.avoid:
-            lane = self._lanes.setdefault(ticket.avoid, OrderedDict())
+        """Put `ticket` behind its like, and return whether it is the first of its lane."""
+        lane, kind = self._plain, _kind(ticket)
+        if kind != _PLAIN:
+            lane = self._lanes.setdefault(kind, OrderedDict())
             self.picky = True
         self._joined += 1
-        lane[ticket] = self._joined
+        had_slot, _ = kind
+        lane[ticket] = self._joined + (_BEFORE_ALL if had_slot else 0)
         self.size_bytes += ticket.size_bytes
         if self.head is None:
             self.head = ticket
+        elif had_slot:
+            self.head = self._first()
         return len(lane) == 1
 
     def leave(self, ticket: Ticket) -> bool:
         """Take `ticket` out, from anywhere, and return whether it was the first of its lane."""
-        lane = self._lanes[ticket.avoid] if ticket.avoid else self._plain
+        kind = _kind(ticket)
+        lane = self._plain if kind == _PLAIN else self._lanes[kind]
         was_first = next(iter(lane)) is ticket
         del lane[ticket]
         self.size_bytes -= ticket.size_bytes
-        if not lane and ticket.avoid:
-            del self._lanes[ticket.avoid]
+        if not lane and kind != _PLAIN:
+            del self._lanes[kind]
             self.picky = bool(self._lanes)
         if ticket is self.head:
             self.head = self._first() if self._lanes else next(iter(self._plain), None)
@@ -196,6 +210,10 @@ class Queue:
     def _all_lanes(self) -> Iterator[_Lane]:
         yield self._plain
         yield from self._lanes.values()
+
+
+def _kind(ticket: Ticket) -> _Kind:
+    return ticket.attempt > 1, ticket.avoid
 
 
 def _number(numbered: tuple[Ticket, int]) -> int:

@@ -47,13 +47,20 @@ class Retries:
     """
 
     admission: Admission
-    budgets: Mapping[str, RetryBudget]
+    budgets: dict[str, RetryBudget]
 
     def note(self, ticket: Ticket) -> None:
         """A request asks for its first slot."""
         budget = self.budgets.get(ticket.model)
         if budget is not None:
             budget.note_request()
+
+    def follow(self, budgets: Mapping[str, RetryBudget]) -> None:
+        """Go by other endpoints from now on; what a model has used up stays used up."""
+        for model in self.budgets.keys() - budgets.keys():
+            del self.budgets[model]
+        for model, budget in budgets.items():
+            self.budgets.setdefault(model, budget).resize(budget.burst)
 
     def again(
         self, ticket: Ticket, endpoint_id: str, outcome: Outcome, now: float, *, probe: bool = False
@@ -71,9 +78,10 @@ class Retries:
         if outcome not in _ELSEWHERE or ticket.deadline <= now:
             return None
         # Where none else was left, admission may have sent it back to where it had failed.
-        if endpoint_id in ticket.avoid or len(ticket.avoid) + 1 >= _MOST_ATTEMPTS:
+        if endpoint_id in ticket.avoid or ticket.attempt >= _MOST_ATTEMPTS:
             return None
-        again = replace(ticket, asked_at=now, avoid=ticket.avoid | {endpoint_id})
+        avoid = ticket.avoid | {endpoint_id}
+        again = replace(ticket, avoid=avoid, attempt=ticket.attempt + 1)
         if not self._served_elsewhere(again, now):
             return None
         if probe or outcome in _COSTS_NOTHING:

@@ -17,7 +17,7 @@ class RetryBudget:
 
     Args:
         burst: retries that it holds at most: as many requests as the loss of the model's endpoints
-            can strand, the sum of their limits.
+            can strand.
     """
 
     burst: int
@@ -34,6 +34,12 @@ class RetryBudget:
     def note_request(self) -> None:
         """Count a request; not its retries."""
         self._earned = min(self._earned + 1, self.burst * _REQUESTS_PER_RETRY)
+
+    def resize(self, burst: int) -> None:
+        """Hold another number of retries at most. One more comes full, one less is gone."""
+        more = (burst - self.burst) * _REQUESTS_PER_RETRY
+        self._earned = max(0, self._earned + more)
+        self.burst = burst
 
     def try_retry(self) -> bool:
         """Take a retry, and return whether there was one left."""

@@ -83,9 +83,12 @@ class Room:
         self.refresh(member)
 
     def remove(self, member: Member) -> None:
-        """Let `member` go. Its queue must have let it go before, and nothing of it may run."""
+        """Let `member` go, with whatever it has in flight. It keeps no floor."""
         self.set_floor(member, 0)
         self.members.remove(member)
+        self.inflight -= member.inflight
+        self.waiting -= member.waiting
+        self._starving.pop(member, None)
         if member.lined_up:
             line = self.interactive if member.interactive else self.best_effort
             line[:] = [place for place in line if place[2] is not member]

@@ -33,11 +33,11 @@ class Lease:
 
     __slots__ = ("_limiter", "endpoint", "grant", "queued_s", "settled")
 
-    def __init__(self, limiter: AsyncLimiter, grant: Grant) -> None:
+    def __init__(self, limiter: AsyncLimiter, grant: Grant, queued_s: float = 0.0) -> None:
         self._limiter = limiter
         self.grant = grant
         self.endpoint: Endpoint = grant.endpoint
-        self.queued_s = grant.at - grant.ticket.asked_at
+        self.queued_s = queued_s
         self.settled = False
 
     def __repr__(self) -> str:
@@ -82,6 +82,8 @@ class AsyncLimiter:
         self._wake_up: asyncio.Handle | None = None
         self._wakes_at = inf  # of `_wake_up`; uvloop's handle of a short time does not tell
         self._closed = False
+        # Endpoints that drain, with who waits for that.
+        self._emptying: dict[str, asyncio.Future[None]] = {}
 
     def now(self) -> float:
         """The time, seconds, on the clock that tickets and deadlines use."""
@@ -120,8 +122,11 @@ class AsyncLimiter:
             Rejected: no slot; `reason` tells why.
         """
         found = self._ask(ticket)
-        grant = await self._wait(ticket, found) if isinstance(found, asyncio.Future) else found
-        return Lease(self, grant)
+        if not isinstance(found, asyncio.Future):
+            return Lease(self, found)
+        asked_at = self._loop.time()  # not the ticket's: it may have had a slot before
+        grant = await self._wait(ticket, found)
+        return Lease(self, grant, max(0.0, grant.at - asked_at))
 
     def report(self, grant: Grant, timing: Timing) -> None:
         """See `Lease.timing`."""
@@ -130,9 +135,16 @@ class AsyncLimiter:
     def give_back(self, grant: Grant, ending: Ending) -> None:
         """See `Lease.settle`."""
         self._carry_out(self.admission.release(grant, ending, self._loop.time()))
+        if self._emptying:
+            self._note_empty(grant.endpoint.id)
 
     def signal(self, endpoint_id: str, signal: Signal | None) -> None:
-        """Pass on what an engine says of itself; None means that it could not be read."""
+        """Pass on what an engine says of itself; None means that it could not be read.
+
+        One that has been taken out in the meantime says nothing any more.
+        """
+        if endpoint_id not in self.admission.states:
+            return
         self._carry_out(self.admission.signal(endpoint_id, signal, self._loop.time()))
 
     # -- what changes while it runs: see the methods of `Admission` of the same names --------------
@@ -144,6 +156,16 @@ class AsyncLimiter:
     def drain(self, endpoint_id: str) -> None:
         """Let an endpoint finish what it has, and give it nothing more."""
         self._carry_out(self.admission.drain(endpoint_id, self._loop.time()))
+
+    async def empty(self, endpoint_id: str) -> None:
+        """Wait until nothing runs any more at an endpoint that drains. One may wait for each."""
+        if self.admission.states[endpoint_id].live:
+            waiter = self._emptying[endpoint_id] = self._loop.create_future()
+            try:
+                await waiter
+            finally:
+                if self._emptying[endpoint_id] is waiter:
+                    del self._emptying[endpoint_id]
 
     def remove(self, endpoint_id: str) -> None:
         """Take an endpoint out, of which nothing runs any more."""
@@ -158,6 +180,14 @@ class AsyncLimiter:
         now = self._loop.time()
         self._carry_out(self.admission.set_bounds(endpoint_id, floor, ceiling, now))
 
+    def change(self, endpoint: Endpoint) -> None:
+        """Give an endpoint other settings."""
+        self._carry_out(self.admission.change(endpoint, self._loop.time()))
+
+    def move(self, endpoint_id: str, group: str) -> None:
+        """Let an endpoint be on another GPU; `change` gives it its floor there."""
+        self._carry_out(self.admission.move(endpoint_id, group, self._loop.time()))
+
     def close(self) -> None:
         """Refuse whoever waits or comes. What runs goes on."""
         self._closed = True
@@ -168,6 +198,11 @@ class AsyncLimiter:
             self._carry_out(self.admission.cancel(ticket, self._loop.time()))
         if self._wake_up is not None:
             self._wake_up.cancel()
+
+    def _note_empty(self, endpoint_id: str) -> None:
+        waiter = self._emptying.get(endpoint_id)
+        if waiter is not None and not (waiter.done() or self.admission.states[endpoint_id].live):
+            waiter.set_result(None)
 
     def _ask(self, ticket: Ticket) -> Grant | asyncio.Future[Grant]:
         """Ask for a slot: the grant if there is one at once, else what to wait for."""

@@ -61,7 +61,8 @@ class Admin:
         """Some endpoint takes requests. Open to everybody."""
         del request
         now = asyncio.get_running_loop().time()
-        states = self._deployment.limiter.admission.states.values()
+        every = self._deployment.limiter.admission.states.values()
+        states = [state for state in every if not state.draining]
         broken = sorted(state.endpoint.id for state in states if state.broken(now))
         ready = len(broken) < len(states)
         code = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE

@@ -7,29 +7,29 @@ import logging
 import random
 import resource
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay.adapters.engines.http import scrape_session
 from forebay.adapters.telemetry.log import LogObserver
 from forebay.adapters.telemetry.metrics import Metrics
-from forebay.adapters.upstream import Upstream, UpstreamSettings
 from forebay.config.build import admission_of, retry_budgets
 from forebay.config.embedding_status import embedding_endpoint_status
-from forebay.config.scrapers import fetch_of, scraper_of
 from forebay.config.status import status
 from forebay.core.failovers import Failovers
 from forebay.core.observer import Observers
 from forebay.core.retries import Retries
 from forebay.drivers.aio import AsyncLimiter
 from forebay.gateway.embeddings.guards import IdentityGuards
-from forebay.gateway.target import Target
+from forebay.gateway.targets import Targets
+from forebay.live import Live, Reload
 
 if TYPE_CHECKING:
-    import aiohttp
+    from collections.abc import Callable
 
-    from forebay.config.plan import Plan, PlannedEndpoint
+    from forebay.config.plan import Plan
+    from forebay.config.settings import ForebaySettings
     from forebay.core.model import ServiceClass
+    from forebay.live import Diff
 
 _log = logging.getLogger(__name__)
 
@@ -43,38 +43,43 @@ class Deployment:
     Use it as an async context manager; leaving it closes every connection.
 
     Args:
-        plan: the configuration.
+        plan: the configuration to begin with.
+
+    Attributes:
+        reload: follows the configuration's file, where somebody lets it.
+        settings: Forebay's own, as they are now.
+        targets: every endpoint.
     """
 
+    targets: Targets
+
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
         self.settings = plan.config.forebay
         loop = asyncio.get_running_loop()
         self.metrics = Metrics(loop.time)
         log = LogObserver()
         self.failovers = Failovers(Observers(self.metrics, log))
-        observer = Observers(self.metrics, log, self.failovers)
+        self.identity = IdentityGuards(self)
+        observer = Observers(self.metrics, log, self.failovers, self.identity)
         admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
         self.limiter = AsyncLimiter(admission, loop)
         self.metrics.watch(admission)
         self.failovers.watch(admission)
         self.retries = Retries(admission, retry_budgets(plan))
-        self.targets: dict[str, Target] = {}
-        self.identity = IdentityGuards(self)
+        self.reload = Reload(plan, self.apply, self.needs_restart)
         self._stack = AsyncExitStack()
-        self._loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-        regular = [p.endpoint for p in plan.endpoints if p.endpoint.fallback_of is None]
-        self._classes = {endpoint.model: endpoint.service_class for endpoint in regular}
-        self._weighed = frozenset(
-            endpoint.model for endpoint in regular if endpoint.tokens_per_slot is not None
-        )
-        models = plan.models.values()
-        self._together = frozenset(model.id for model in models if model.routing == "hrw")
+        self._plan = plan
+        self._weighed = _weighed(plan)
+        self._together = _together(plan)
+        self._on_change: list[Callable[[ForebaySettings], None]] = []
 
     async def __aenter__(self) -> Self:
         session = await self._stack.enter_async_context(scrape_session())
-        for planned in self.plan.endpoints:
-            self.targets[planned.endpoint.id] = self._target(planned, session)
+        self.targets = Targets(self.limiter, session, self.settings, self.metrics)
+        self._live = Live(self._plan, self.limiter, self.retries, self.failovers, self.targets)
+        self._stack.push_async_callback(self.targets.aclose)
+        self._stack.push_async_callback(self._live.aclose)
+        self._live.start()
         self._warn_of_few_files()
         self._stack.push_async_callback(self.identity.aclose)
         self.identity.start()
@@ -84,9 +89,33 @@ class Deployment:
         self.limiter.close()
         await self._stack.aclose()
 
+    @property
+    def plan(self) -> Plan:
+        """The configuration in force."""
+        return self._live.plan
+
+    def apply(self, plan: Plan) -> Diff:
+        """Put another plan in force while requests run; returns what that changed."""
+        self.settings = self.targets.settings = plan.config.forebay
+        changes = self._live.apply(plan)
+        self._weighed, self._together = _weighed(plan), _together(plan)
+        self.identity.follow()
+        for changed in self._on_change:
+            changed(self.settings)
+        self._warn_of_few_files()
+        return changes
+
+    def needs_restart(self) -> tuple[str, ...]:
+        """What the configuration in force says that is not in force before a restart."""
+        return self._live.needs_restart()
+
+    def on_change(self, changed: Callable[[ForebaySettings], None]) -> None:
+        """Have something called when another plan is in force."""
+        self._on_change.append(changed)
+
     def service_class(self, model: str) -> ServiceClass:
         """The class of the requests to `model` that do not ask for another."""
-        return self._classes[model]
+        return self._live.service_class(model)
 
     def weighs(self, model: str) -> bool:
         """Whether the size of a request to `model` decides how many slots it takes."""
@@ -105,11 +134,7 @@ class Deployment:
             model["identity"] = self.identity.status(id_)
         return {
             **now,
-            "config": {
-                "path": self.plan.file,
-                "loaded_at": self._loaded_at,
-                "reload_error": None,
-            },
+            "config": self.reload.status(),
         }
 
     def embedding_endpoint_status(self, key: str | None = None) -> dict[str, Any]:
@@ -124,20 +149,6 @@ class Deployment:
         )
         return {**now, "identity": self.identity.status(now["model"])}
 
-    def _target(self, planned: PlannedEndpoint, session: aiohttp.ClientSession) -> Target:
-        upstream = Upstream(
-            planned.endpoint.base_url,
-            UpstreamSettings(connect_timeout_s=self.settings.timeouts.connect_s),
-        )
-        fetch = fetch_of(planned, session)
-        scraper = scraper_of(
-            planned, fetch, self.limiter, interval_s=self.settings.scrape_interval_s
-        )
-        self._stack.push_async_callback(upstream.aclose)
-        self._stack.push_async_callback(scraper.aclose)
-        scraper.start()
-        return Target.make(planned, upstream, scraper, fetch)
-
     def _warn_of_few_files(self) -> None:
         """Each request needs a descriptor towards its client, and one towards its endpoint."""
         needed = 2 * sum(p.endpoint.ceiling for p in self.plan.endpoints) + _OTHER_FILES
@@ -151,3 +162,14 @@ class Deployment:
                 soft,
                 needed,
             )
+
+
+def _weighed(plan: Plan) -> frozenset[str]:
+    """The models whose requests weigh by their size."""
+    endpoints = (planned.endpoint for planned in plan.endpoints)
+    return frozenset(e.model for e in endpoints if not e.fallback_of and e.tokens_per_slot)
+
+
+def _together(plan: Plan) -> frozenset[str]:
+    """The models whose requests are kept together by what they have in common."""
+    return frozenset(model.id for model in plan.models.values() if model.routing == "hrw")

@@ -88,6 +88,7 @@ class Exchange:
             now = self.sent_at = call.clock()
             most_s = min(call.settings.first_byte_s, self.lease.probe_timeout_s)
             self._first_byte_by = min(now + most_s, call.deadline)
+            self.lease.grant.unanswered = True
             response = await target.upstream.send(
                 request.method,
                 target.target_of(request.path, query),
@@ -99,6 +100,7 @@ class Exchange:
         except UpstreamError as error:
             raise failure.no_answer(target, call, error, begun=self.begun) from error
         except PoolExhausted as error:
+            self.lease.grant.unanswered = False  # it has not been asked
             call.metrics.rejected(None, "gateway_saturated")
             raise failure.saturated(target, error) from error
         finally:
@@ -156,7 +158,7 @@ class Exchange:
         outcome = stream_error(beginning)
         if outcome is not None:
             raise failure.error_in_success(self.target, beginning, outcome)
-        self.begun = True
+        self._begin()
         stream.first(beginning)
         seconds = stream.first_at - self.sent_at
         self.lease.timing(Timing(_FIRST_TOKEN, seconds, max(1.0, len(self.call.body) / 4)))
@@ -175,7 +177,7 @@ class Exchange:
             raise failure.error_in_success(self.target, first, outcome)
         if call.responder.started:  # by a keep-alive comment: a stream was asked for
             raise failure.not_streamed(self.target, call.request.path)
-        self.begun = True
+        self._begin()
         if call.keepalive is not None:
             await call.stop_keepalive()
         call.responder.start(response.status, self._headers_to_client())
@@ -205,7 +207,7 @@ class Exchange:
         if may_go_elsewhere(outcome) and len(body) <= _ERROR_BYTES:
             words = bytes(body)
             raise failure.refused_in_its_words(self.target, response.status, sent, words, ending)
-        self.begun = True
+        self._begin()
         await call.stop_keepalive()
         call.responder.start(response.status, sent)
         await self._pass_on_all(response, bytes(body))
@@ -251,6 +253,11 @@ class Exchange:
             ) from None
         finally:
             silence.stop()
+
+    def _begin(self) -> None:
+        """What came is the answer."""
+        self.begun = True
+        self.lease.grant.unanswered = False
 
     # -- what is used above ----------------------------------------------------------------------
 

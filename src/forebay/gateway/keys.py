@@ -37,6 +37,10 @@ class Keys:
     """The keys that open the gateway; without any it is open to whoever reaches it."""
 
     def __init__(self, keys: Iterable[ApiKey]) -> None:
+        self.use(keys)
+
+    def use(self, keys: Iterable[ApiKey]) -> None:
+        """Let these keys count, and no others."""
         # Looked up by digest, so that the time it takes tells nothing about a key.
         self._callers = {
             _digest(key.key.get_secret_value().encode()): Caller(

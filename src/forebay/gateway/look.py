@@ -29,6 +29,8 @@ _PART_HEAD_BYTES = 1024
 _MOST_PARTS = 256
 _GZIP = zlib.MAX_WBITS | 16
 _NO_KEY = frozenset({b"", b"null", b'""'})
+# A key is hashed again and again while its request waits; what is longer counts by its beginning.
+_KEY_BYTES = 256
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -58,7 +60,7 @@ class Look(msgspec.Struct, frozen=True):
         for raw in (self.prompt_cache_key, self.user):
             key = bytes(raw)
             if key not in _NO_KEY:
-                return key.decode().strip('"')
+                return key[:_KEY_BYTES].decode(errors="replace").strip('"')
         return None
 
 

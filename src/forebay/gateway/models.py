@@ -48,11 +48,15 @@ class Models:
 async def _model_list(deployment: Deployment) -> dict[str, Any]:
     """Ask every server. One that does not answer costs its details, not its model."""
     # A fallback is asked for its model under another name, if under any.
-    regular = [t for t in deployment.targets.values() if t.endpoint.fallback_of is None]
+    merged: dict[str, Any] = {model: {} for model in deployment.plan.models}
+    regular = [
+        target
+        for target in deployment.targets.values()
+        if target.endpoint.fallback_of is None and target.endpoint.model in merged
+    ]
     described = await asyncio.gather(*(_described(target) for target in regular))
-    merged: dict[str, Any] = {}
     for target, details in zip(regular, described, strict=True):
-        merged.setdefault(target.endpoint.model, {}).update(details)
+        merged[target.endpoint.model].update(details)
     return {
         "object": "list",
         "data": [

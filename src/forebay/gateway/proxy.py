@@ -27,6 +27,7 @@ from forebay.gateway.size import tokens_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from forebay.config.settings import ForebaySettings
     from forebay.drivers.aio import Lease
     from forebay.gateway.deployment import Deployment
     from forebay.gateway.keys import Caller
@@ -55,12 +56,17 @@ class Proxy:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._settings = deployment.settings
         self._loop = asyncio.get_running_loop()
-        self._context = Context(self._loop, self._settings.timeouts, deployment.metrics)
+        self._use(deployment.settings)
+        deployment.on_change(self._use)
         self._id_prefix = urandom(6).hex()
         self._id_count = count(1)
         self._embeddings = EmbeddingsHandler(deployment)
+
+    def _use(self, settings: ForebaySettings) -> None:
+        """Go by these settings with the next request."""
+        self._settings = settings
+        self._context = Context(self._loop, settings.timeouts, self._deployment.metrics)
 
     async def handle(self, caller: Caller, request: Request, responder: Responder) -> None:
         """Answer one request. Every refusal and failure becomes an answer."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
     from forebay.config.plan import Plan
+    from forebay.config.settings import ForebaySettings
 
 _log = logging.getLogger(__name__)
 
@@ -40,12 +41,16 @@ _BACKLOG = 2048
 def serve(plan: Plan, *, host: str, port: int, drain_s: float = _DRAIN_S) -> None:
     """Serve until SIGTERM or SIGINT; what runs then is finished, what waits is refused.
 
+    Its configuration is followed: the file is watched, and looked at on SIGHUP.
+
     Args:
-        plan: the configuration.
+        plan: the configuration to begin with.
         host: address to listen on.
         port: TCP port; 0 takes a free one, which the log tells.
         drain_s: how long what runs has to end by itself.
     """
+    # Until the file is followed, it is not asked about; what changes before is seen then.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     keep_freed_memory()
     log.configure(plan.config.forebay.log_level)
     for warning in plan.warnings:
@@ -86,7 +91,9 @@ def _why_not(error: OSError) -> str:
 
 
 async def _serve(plan: Plan, listening: socket.socket, drain_s: float) -> None:
-    async with Deployment(plan) as deployment:
+    async with Deployment(plan) as deployment, deployment.reload.following():
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, deployment.reload.look)
         spare_the_collector()
         await Server(deployment, drain_s).serve(listening)
 
@@ -104,18 +111,26 @@ class Server:
 
     def __init__(self, deployment: Deployment, drain_s: float = _DRAIN_S) -> None:
         settings = deployment.settings
-        keys = Keys(settings.api_keys)
+        self._keys = Keys(settings.api_keys)
         self.front = Front(
             Proxy(deployment),
-            admin_app(deployment, keys),
-            keys,
+            admin_app(deployment, self._keys),
+            self._keys,
             body_limit_bytes=settings.body_limit_bytes,
             stall_s=settings.timeouts.between_chunks_s,
         )
+        deployment.on_change(self._use)
         self._limiter = deployment.limiter
         self._drain_s = drain_s
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+
+    def _use(self, settings: ForebaySettings) -> None:
+        """Go by these settings from now on."""
+        self._keys.use(settings.api_keys)
+        self.front.body_limit_bytes = settings.body_limit_bytes
+        self.front.stall_s = settings.timeouts.between_chunks_s
+        log.set_level(settings.log_level)
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve until a signal comes; a second one ends it at once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan
 from typing import TYPE_CHECKING
 
 from forebay.core.model import Ending, Outcome, Timing, TimingKind
@@ -29,7 +29,8 @@ class Call:
     """An asker (`driver.Asker`) that becomes a job (`server.Job`), as the gateway would.
 
     Its readings are the gateway's: time to the first token against the prompt; time per output
-    token; of an answer in one piece, the whole time against its work.
+    token; of an answer in one piece, the whole time against its work. What fails is tried elsewhere
+    by the gateway's rules: not once some of the answer is there.
     """
 
     __slots__ = ("_deadline", "_done", "_door", "_grant", "_load", "_simulation", "_timer",
@@ -56,6 +57,7 @@ class Call:
         """Go where the grant says."""
         simulation, request = self._simulation, self.request
         request.endpoint = grant.endpoint.id
+        request.attempts += 1
         request.started_at = simulation.world.now
         self._grant = grant
         simulation.started(grant)
@@ -88,10 +90,15 @@ class Call:
         self._door.leave(self)
         if self._timer is not None:
             self._timer.cancel()
-        self.request.outcome = outcome
         timings = self._timings(grant) if outcome is Outcome.OK else ()
         ending = Ending(outcome, timings, retry_after_s, self.size.work)
         self._simulation.limiter.give_back(grant, ending)
+        if outcome is not Outcome.OK and isnan(self.request.first_token_at):
+            again = self._simulation.again(grant, outcome)
+            if again is not None:
+                self._simulation.limiter.ask(again, self)
+                return
+        self.request.outcome = outcome
         self._over(retry_after_s)
 
     def _timings(self, grant: Grant) -> tuple[Timing, ...]:

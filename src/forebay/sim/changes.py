@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from forebay.sim.queues import Fifo
 
 if TYPE_CHECKING:
+    from forebay.core.model import Endpoint
     from forebay.sim.scenario import Change
+    from forebay.sim.server import ServerSpec
     from forebay.sim.simulation import Simulation
 
 
@@ -82,6 +84,33 @@ def budget(group: str, slots: int) -> Change:
     return change
 
 
+def add(endpoint: Endpoint, server: ServerSpec) -> Change:
+    """An operator adds an endpoint; one that drains serves again, with the server that it has."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.add(endpoint, server)
+
+    return change
+
+
+def drain(endpoint_id: str) -> Change:
+    """An operator drains an endpoint: what runs there goes on, and nothing more starts."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.limiter.drain(endpoint_id)
+
+    return change
+
+
+def remove(endpoint_id: str) -> Change:
+    """An operator takes an endpoint out: it drains, and goes when nothing runs there any more."""
+
+    def change(simulation: Simulation) -> None:
+        simulation.remove(endpoint_id)
+
+    return change
+
+
 def refuse(
     endpoint_id: str,
     *,
@@ -115,7 +144,7 @@ def hang(endpoint_id: str) -> Change:
 
 
 def fail(endpoint_id: str) -> Change:
-    """An endpoint goes away, with all that is in it; at time 0: it is to be added later."""
+    """An endpoint breaks, with all that is in it; `recover` mends it."""
 
     def change(simulation: Simulation) -> None:
         simulation.doors[endpoint_id].fail()

@@ -14,7 +14,7 @@ from forebay.core.model import Reason, Refusal, Ticket
 
 if TYPE_CHECKING:
     from forebay.core.admission import Admission, Grant, Verdict
-    from forebay.core.model import Ending, Signal, Timing
+    from forebay.core.model import Ending, Endpoint, Signal, Timing
     from forebay.sim.world import Event, World
 
 
@@ -65,6 +65,18 @@ class VirtualLimiter:
     def signal(self, endpoint_id: str, signal: Signal | None) -> None:
         """Pass on what an engine says of itself; None means that it could not be read."""
         self._carry_out(self.admission.signal(endpoint_id, signal, self._world.now))
+
+    def add(self, endpoint: Endpoint) -> None:
+        """Put an endpoint in, or let one that drains serve again."""
+        self._carry_out(self.admission.add(endpoint, self._world.now))
+
+    def drain(self, endpoint_id: str) -> None:
+        """Let an endpoint finish what it has, and give it nothing more."""
+        self._carry_out(self.admission.drain(endpoint_id, self._world.now))
+
+    def remove(self, endpoint_id: str) -> None:
+        """Take an endpoint out, of which nothing runs any more."""
+        self._carry_out(self.admission.remove(endpoint_id, self._world.now))
 
     def set_bounds(self, endpoint_id: str, floor: int, ceiling: int) -> None:
         """Move an endpoint's floor and ceiling, live."""

@@ -24,8 +24,10 @@ class Request:
         service_class: the class that it asked in.
         size: what it asked for.
         asked_at: when it arrived, seconds.
-        endpoint: id of the endpoint that it was sent to; None while it waits.
-        started_at: when it got its slot.
+        endpoint: id of the endpoint that it was sent to, the last one if it failed elsewhere
+            before; None while it waits.
+        attempts: endpoints that it was sent to.
+        started_at: when it got its slot there.
         first_token_at: when its first token came, if it streams.
         ended_at: when it was over, for better or worse.
         outcome: how it ended at the endpoint; None if it never got there, or still runs.
@@ -37,6 +39,7 @@ class Request:
     size: Size
     asked_at: float
     endpoint: str | None = None
+    attempts: int = 0
     started_at: float = nan
     first_token_at: float = nan
     ended_at: float = nan

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from forebay.core.model import Ticket
+from forebay.core.model import ServiceClass, Ticket
 from forebay.core.observer import Observer
+from forebay.core.retries import Retries
+from forebay.core.retry import RetryBudget
 from forebay.sim.call import Call
 from forebay.sim.door import Door
 from forebay.sim.driver import VirtualLimiter
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
     from forebay.core.admission import Grant
     from forebay.core.member import Member
-    from forebay.core.model import Decision, Endpoint, ServiceClass, Signal
+    from forebay.core.model import Decision, Endpoint, Outcome, Signal
     from forebay.core.protection import Guard
     from forebay.sim.call import Done
     from forebay.sim.loads import Load
@@ -46,7 +49,7 @@ class Simulation:
     """A scenario that is under way.
 
     Args:
-        servers: what is behind each endpoint.
+        servers: what is behind each endpoint, at first.
         make_admission: makes the core.
         scrape: how engines' metrics are read; None: they have none.
         seed: everything random depends on it alone.
@@ -55,7 +58,7 @@ class Simulation:
         world: the clock.
         limiter: the driver of the core.
         gpus: by GPU group.
-        doors: by endpoint id; behind each is its server.
+        doors: by the id of each endpoint that is there; behind it is its server.
         record: what has happened so far.
     """
 
@@ -71,31 +74,46 @@ class Simulation:
         self.record = Record()
         self.gpus: dict[str, Gpu] = {}
         self.doors: dict[str, Door] = {}
+        self._scraping = scrape
         self._classes: dict[str, ServiceClass] = {}
-        for endpoint, spec in servers.items():
-            group = endpoint.gpu_group
-            if group not in self.gpus:
-                self.gpus[group] = Gpu(self.world, self.world.rng(f"gpu {group}"))
-            server = spec.build(self.world, self.gpus[group])
-            rng = self.world.rng(f"door {endpoint.id}")
-            self.doors[endpoint.id] = Door(self.world, server, rng)
-            self._classes.setdefault(endpoint.model, endpoint.service_class)
+        self._preempted: Counter[str] = Counter()  # by servers that are gone
         admission = make_admission(self.world.rng("admission"), _Scribe(self.record))
         self.limiter = VirtualLimiter(admission, self.world)
+        self._retry_budgets: dict[str, RetryBudget] = {}
+        self._retries = Retries(admission, self._retry_budgets)
         self.world.after(_SAMPLE_S, self._sample)
-        if scrape is not None:
-            for endpoint_id in self.doors:
-                self.world.after(scrape.every_s, self._scrape, endpoint_id, scrape)
+        for endpoint, spec in servers.items():
+            self._open(endpoint, spec)
+            self._size_retries(endpoint.model)
 
     def run(self, until: float) -> Record:
         """Let time pass until `until`, and return the record so far."""
         self.world.run(until)
         record = self.record
         record.seconds = until
-        for endpoint_id, door in self.doors.items():
-            preemptions = door.server.signal(until).preemptions
-            record.preemptions[endpoint_id] = int(preemptions or 0)
+        for endpoint_id in self.doors:
+            record.preemptions[endpoint_id] = self._preemptions(endpoint_id)
         return record
+
+    def add(self, endpoint: Endpoint, spec: ServerSpec) -> None:
+        """Put an endpoint in, with its server; one that drains serves again, as it is.
+
+        Raises:
+            ValueError: see `Admission.add`.
+        """
+        if endpoint.id not in self.doors:
+            self._open(endpoint, spec)  # first: whoever waits may start there at once
+        self.limiter.add(endpoint)
+        self._size_retries(endpoint.model)
+
+    def remove(self, endpoint_id: str) -> None:
+        """Drain an endpoint, and let it go when nothing runs there, unless it is added again."""
+        self.limiter.drain(endpoint_id)
+        self._let_go(endpoint_id)
+
+    def again(self, grant: Grant, outcome: Outcome) -> Ticket | None:
+        """Return the ticket for another endpoint of a request that failed; None: it has failed."""
+        return self._retries.again(grant.ticket, grant.endpoint.id, outcome, self.world.now)
 
     def ask(self, load: Load, size: Size, done: Done | None = None) -> None:
         """Send one request.
@@ -106,7 +124,9 @@ class Simulation:
             done: told when it is over, with its record, and when to come back if it was refused.
         """
         now = self.world.now
-        service_class = load.service_class or self._classes[load.model]
+        # Of a model that is not there: refused in any class.
+        own_class = self._classes.get(load.model, ServiceClass.INTERACTIVE)
+        service_class = load.service_class or own_class
         ticket = Ticket(
             load.model,
             service_class,
@@ -116,6 +136,7 @@ class Simulation:
         )
         request = Request(load.model, service_class, size, now)
         self.record.requests.append(request)
+        self._retries.note(ticket)
         self.limiter.ask(ticket, Call(self, load, request, done))
         if self.limiter.waits(ticket):
             self._check_floors(self.limiter.admission.queues[load.model, service_class].members)
@@ -125,6 +146,46 @@ class Simulation:
         room, peaks = grant.member.room, self.record.peak_inflight
         if room.inflight > peaks.get(room.name, 0):
             peaks[room.name] = room.inflight
+
+    def _open(self, endpoint: Endpoint, spec: ServerSpec) -> None:
+        """Build an endpoint's server, and a door before it."""
+        group, world = endpoint.gpu_group, self.world
+        if group not in self.gpus:
+            self.gpus[group] = Gpu(world, world.rng(f"gpu {group}"))
+        server = spec.build(world, self.gpus[group])
+        door = Door(world, server, world.rng(f"door {endpoint.id}"))
+        self.doors[endpoint.id] = door
+        self._classes.setdefault(endpoint.model, endpoint.service_class)
+        if self._scraping is not None:
+            world.after(self._scraping.every_s, self._scrape, endpoint.id, door, self._scraping)
+
+    def _let_go(self, endpoint_id: str) -> None:
+        """Take an endpoint out as soon as nothing runs there."""
+        state = self.limiter.admission.states.get(endpoint_id)
+        if state is None or not state.draining:
+            return
+        if state.live:
+            self.world.after(_SAMPLE_S, self._let_go, endpoint_id)
+            return
+        self.limiter.remove(endpoint_id)
+        preemptions = self._preemptions(endpoint_id)
+        self._preempted[endpoint_id] = self.record.preemptions[endpoint_id] = preemptions
+        del self.doors[endpoint_id]
+        self._size_retries(state.endpoint.model)
+
+    def _size_retries(self, model: str) -> None:
+        """Let as many requests of a model be tried again at once as its endpoints may lose."""
+        states = self.limiter.admission.states.values()
+        most = sum(state.ceiling for state in states if state.endpoint.model == model)
+        if model in self._retry_budgets:
+            self._retry_budgets[model].resize(most)
+        else:
+            self._retry_budgets[model] = RetryBudget(most)
+
+    def _preemptions(self, endpoint_id: str) -> int:
+        """Of an endpoint that is there, by all servers that it has had."""
+        told = self.doors[endpoint_id].server.signal(self.world.now).preemptions
+        return self._preempted[endpoint_id] + int(told or 0)
 
     def _sample(self) -> None:
         now, record = self.world.now, self.record
@@ -156,17 +217,20 @@ class Simulation:
             if member.inflight + weight <= member.floor and state.inflight + weight <= state.limit:
                 self.record.floor_violations += 1
 
-    def _scrape(self, endpoint_id: str, scrape: Scrape) -> None:
+    def _scrape(self, endpoint_id: str, door: Door, scrape: Scrape) -> None:
         """Read the gauges; what is shown of them now was true `lag_s` ago."""
-        world, door = self.world, self.doors[endpoint_id]
+        world = self.world
+        if self.doors.get(endpoint_id) is not door:  # it has been taken out
+            return
         if door.down or door.hangs:
             self.limiter.signal(endpoint_id, None)
         elif scrape.lag_s:
             told = door.server.signal(world.now + scrape.lag_s)
-            world.after(scrape.lag_s, self._hear, endpoint_id, told)
+            world.after(scrape.lag_s, self._hear, endpoint_id, door, told)
         else:
-            self._hear(endpoint_id, door.server.signal(world.now))
-        world.after(scrape.every_s, self._scrape, endpoint_id, scrape)
+            self._hear(endpoint_id, door, door.server.signal(world.now))
+        world.after(scrape.every_s, self._scrape, endpoint_id, door, scrape)
 
-    def _hear(self, endpoint_id: str, signal: Signal) -> None:
-        self.limiter.signal(endpoint_id, signal)
+    def _hear(self, endpoint_id: str, door: Door, signal: Signal) -> None:
+        if self.doors.get(endpoint_id) is door:
+            self.limiter.signal(endpoint_id, signal)

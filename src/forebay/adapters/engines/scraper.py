@@ -106,12 +106,24 @@ class Scraper:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"scrape {self._label}")
 
+    def stop(self) -> None:
+        """Read no more; what is being read is given up soon."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def aclose(self) -> None:
         """Stop reading. Safe to call twice, and to cancel."""
+        self.stop()
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
             await asyncio.wait([task])
+
+    def follow(self, before: Scraper) -> None:
+        """Go on from what another scraper knows of the same server, until the first read."""
+        if len(self._engines) != 1:
+            self._engine = before.engine
+        self._signal, self._counters = before._signal, before._counters
+        self.batch_limits, self.queue_s = before.batch_limits, before.queue_s
 
     async def read(self) -> Signal | None:
         """Read once; None when that failed, and then `failure` says why."""

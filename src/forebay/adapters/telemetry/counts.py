@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from prometheus_client import CollectorRegistry, Metric
 
@@ -35,6 +35,11 @@ class Counts(Collector):
     def add(self, labels: Labels) -> None:
         """Count one."""
         self._values[labels] = self._values.get(labels, 0) + 1
+
+    def forget(self, label: str, value: str) -> None:
+        """Drop what was counted of something that is gone."""
+        for labels in _having(self._values, self._labels.index(label), value):
+            del self._values[labels]
 
     def collect(self) -> Iterator[Metric]:
         """What was counted."""
@@ -75,6 +80,11 @@ class Durations(Collector):
         buckets[bisect_left(self._bounds, seconds)] += 1
         self._sums[labels] += seconds
 
+    def forget(self, label: str, value: str) -> None:
+        """Drop what was put in of something that is gone."""
+        for labels in _having(self._buckets, self._labels.index(label), value):
+            del self._buckets[labels], self._sums[labels]
+
     def collect(self) -> Iterator[Metric]:
         """What was put in, cumulated as Prometheus has it."""
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
@@ -83,3 +93,7 @@ class Durations(Collector):
             cumulated = list(zip(names, accumulate(buckets), strict=True))
             family.add_metric(labels, cumulated, self._sums[labels])
         yield family
+
+
+def _having(series: Iterable[Labels], n: int, value: str) -> list[Labels]:
+    return [labels for labels in series if labels[n] == value]

@@ -24,7 +24,12 @@ def configure(level: str) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Log from `level` on."""
+    logging.getLogger().setLevel(level.upper())
 
 
 class LogObserver(Observer):

@@ -103,6 +103,13 @@ class Metrics(Observer):
         """Show what `admission` holds, whenever somebody looks."""
         self.registry.register(_State(admission, self._clock))
 
+    def forget(self, endpoint_id: str) -> None:
+        """Drop the series of an endpoint that is gone: where they come and go there is no end."""
+        for counted in (self._requests, self._limit_changes, self._breaker_changes):
+            counted.forget("endpoint", endpoint_id)
+        for timed in (self._first_token_s, self._output_token_s):
+            timed.forget("endpoint", endpoint_id)
+
     def admitted(self, ticket: Ticket, queued_s: float) -> None:
         """A request has got its slot."""
         self._queue_s.add((ticket.model, ticket.service_class), queued_s)

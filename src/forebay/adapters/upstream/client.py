@@ -113,6 +113,10 @@ class Upstream:
             head_timeout_s -= pool.loop.time() - started_at
             connection, is_reused = None, False
 
+    def retire(self) -> None:
+        """Keep no connection any longer than its request lasts. What runs or comes still works."""
+        self._pool_of_this_loop().retire()
+
     async def aclose(self) -> None:
         """Close all connections; responses under way fail, and `send` raises from now on."""
         await self._pool_of_this_loop().close()

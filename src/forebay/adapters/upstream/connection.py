@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from forebay.adapters.upstream import reachable
 from forebay.adapters.upstream.deadline import Deadline
 from forebay.adapters.upstream.parser import BROKEN, DONE, ResponseParser
 from forebay.adapters.upstream.sink import ACCEPTED
@@ -33,6 +34,7 @@ from forebay.errors import UpstreamError, UpstreamTimeout
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from forebay.adapters.upstream.settings import UpstreamSettings
     from forebay.adapters.upstream.sink import Sink
 
 _UNREAD_HIGH = 256 * 1024
@@ -47,7 +49,7 @@ class Connection(asyncio.Protocol):
     Args:
         loop: the running loop.
         name: the endpoint, for errors.
-        max_head_bytes: see `UpstreamSettings`.
+        settings: bounds and times.
         on_hang_up: called once, when this connection can serve no more.
 
     Attributes:
@@ -68,6 +70,7 @@ class Connection(asyncio.Protocol):
         "_sink",
         "_timeout_s",
         "_transport",
+        "_unreachable_s",
         "_waiter",
         "completed_at",
         "error",
@@ -79,15 +82,16 @@ class Connection(asyncio.Protocol):
         self,
         loop: asyncio.AbstractEventLoop,
         name: str,
-        max_head_bytes: int,
+        settings: UpstreamSettings,
         on_hang_up: Callable[[Connection], None],
     ) -> None:
-        self.parser = ResponseParser(max_head_bytes)
+        self.parser = ResponseParser(settings.max_head_bytes)
         self.error: UpstreamError | None = None
         self.lost: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._name = name
         self._on_hang_up = on_hang_up
+        self._unreachable_s = settings.unreachable_s
         self._transport: asyncio.Transport | None = None
         self._open = True
         self._reading = True
@@ -185,7 +189,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport, unless the connection was given up while it was being made."""
         self._transport = cast("asyncio.Transport", transport)
-        if not self._open:
+        if self._open:
+            reachable.watch(transport.get_extra_info("socket"), self._unreachable_s)
+        else:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -217,6 +223,8 @@ class Connection(asyncio.Protocol):
         """The transport is closed, by whichever side."""
         if exc is None:
             self._on_peer_gone()
+        elif reachable.is_gone(exc):
+            self._fail(f"the host acknowledges nothing any more: {exc}", UpstreamTimeout)
         else:
             self._fail(f"connection lost: {exc}")
         if not self.lost.done():

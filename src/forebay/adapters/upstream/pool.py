@@ -45,7 +45,7 @@ class Pool:
         self._connections: set[Connection] = set()
         self._idle: dict[Connection, float] = {}  # to when it may be reused; oldest first
         self._expiry: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._closed = self._retired = False
 
     def __repr__(self) -> str:
         return f"<Pool {self._name}: {self.open} open, {self.idle} idle>"
@@ -84,9 +84,7 @@ class Pool:
             raise PoolExhausted(
                 f"{self._name}: all {limit} connections are in use; raise max_connections"
             )
-        connection = Connection(
-            self.loop, self._name, self._settings.max_head_bytes, self._on_hang_up
-        )
+        connection = Connection(self.loop, self._name, self._settings, self._on_hang_up)
         self._connections.add(connection)
         try:
             await self._open_transport(connection)
@@ -100,12 +98,18 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next request, or close it if there can be none."""
-        if connection.rest():
+        if not self._retired and connection.rest():
             idle_s = self._settings.idle_s
             self._idle[connection] = self.loop.time() + idle_s
             if self._expiry is None:
                 self._expiry = self.loop.call_later(idle_s, self._expire)
         else:
+            connection.close()
+
+    def retire(self) -> None:
+        """Close what is idle now, and each other connection with the end of its request."""
+        self._retired = True
+        for connection in tuple(self._idle):
             connection.close()
 
     async def close(self) -> None:

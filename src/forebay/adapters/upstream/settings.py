@@ -19,6 +19,7 @@ class UpstreamSettings:
         idle_s: an idle connection is closed after this long. Below the 5 s of uvicorn (and thus of
             vLLM and Infinity), so that servers seldom close first.
         connect_timeout_s: for name look-up, TCP and TLS together.
+        unreachable_s: a connection fails when the other host has acknowledged nothing for so long.
         max_head_bytes: largest response head, interim responses included; also the most bytes
             without content (trailers, chunk extensions) in a row.
         tls: context for https; None is the system's defaults. `tls_context` makes others.
@@ -28,6 +29,7 @@ class UpstreamSettings:
     max_connections: int | None = None
     idle_s: float = 4.0
     connect_timeout_s: float = 5.0
+    unreachable_s: float = 15.0
     max_head_bytes: int = 65536
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     tls_server_name: str | None = None

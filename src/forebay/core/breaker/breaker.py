@@ -156,6 +156,14 @@ class Breaker:
                 return self._move(Event.TRIPPED)
         return None
 
+    def patience_s(self, usual_s: float) -> float:
+        """Return how long an endpoint may be silent, though asked, before that is a failure.
+
+        Args:
+            usual_s: how long it usually takes to answer; 0 while not known.
+        """
+        return self._probe.patience_s(usual_s)
+
     def retry_after_s(self, now: float) -> float:
         """Return the time until the next request may be tried, as far as that is known."""
         state = self.state(now)

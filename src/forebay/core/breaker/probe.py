@@ -39,9 +39,13 @@ class Probe:
         """
         self.held = True
         self._age_s = 0.0
-        patience_s = _PATIENCE * usual_s if usual_s else self._patience_s
-        self._timeout_s = max(self._settings.probe_timeout_s, patience_s)
+        self._timeout_s = self.patience_s(usual_s)
         return self._timeout_s
+
+    def patience_s(self, usual_s: float) -> float:
+        """How long an endpoint may go without an answer before it is not merely slow, seconds."""
+        patience_s = _PATIENCE * usual_s if usual_s else self._patience_s
+        return max(self._settings.probe_timeout_s, patience_s)
 
     def give_back(self) -> None:
         """End the lease, if one is held."""

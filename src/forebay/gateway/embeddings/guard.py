@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,7 +27,7 @@ from forebay.gateway.message import Request
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from forebay.config.settings import IdentitySettings
     from forebay.core.identity import Verdict
@@ -65,12 +64,18 @@ class ModelGuard:
         self._allow_unverified = settings.allow_unverified
         self._clock = clock
         self._warned_of: set[str] = set()
-        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # By endpoint: comparisons that are under way, and what comes of them.
+        self._under_way: dict[str, asyncio.Future[Verdict | Failed]] = {}
 
     @property
     def unfit(self) -> frozenset[str]:
         """Ids of the endpoints that must not be used."""
         return self.identity.unfit(self._clock())
+
+    def keep(self, endpoint_ids: Collection[str]) -> None:
+        """Forget all other endpoints."""
+        self.identity.keep(endpoint_ids)
+        self._warned_of &= set(endpoint_ids)
 
     async def check(self, call: Call, target: Target, lease: Lease) -> None:
         """See that an endpoint's vectors are the model's.
@@ -85,26 +90,42 @@ class ModelGuard:
         """
         verdict = self.identity.verdict(target.id, self._clock())
         if verdict is None:
+            if self.identity.reference is None and self._stands_in(target):
+                self._go_without_reference(target)
+                return
             verdict = await self._compared(call, target, lease)
-        if verdict is not None and not verdict.same:
+        if not verdict.same:
             raise Failed(_mismatch(self.model, target, verdict), _CONFIGURATION)
 
-    async def _compared(self, call: Call, target: Target, lease: Lease) -> Verdict | None:
-        """Compare an endpoint; None if it may be used without."""
+    async def _compared(self, call: Call, target: Target, lease: Lease) -> Verdict:
+        """Compare an endpoint, or wait for what another request finds out that does."""
         try:
-            async with asyncio.timeout_at(call.deadline), self._locks[target.id]:
-                known = self.identity.verdict(target.id, self._clock())
-                if known is not None:  # found out while waiting for the lock
-                    return known
-                if self.identity.reference is None and self._stands_in(target):
-                    self._go_without_reference(target)
-                    return None
-                return await self._judged(call, target, lease)
+            async with asyncio.timeout_at(call.deadline):
+                while (under_way := self._under_way.get(target.id)) is not None:
+                    await asyncio.wait([under_way])
+                    if not under_way.cancelled():
+                        return _found(under_way.result())
+                return await self._compare(call, target, lease)
         except TimeoutError:
             message = f"{target.name} was not compared before the request's deadline"
             raise Failed(
                 Refused(504, message, code="deadline"), Ending(Outcome.CANCELLED)
             ) from None
+
+    async def _compare(self, call: Call, target: Target, lease: Lease) -> Verdict:
+        """Compare an endpoint, and let those that wait for it know."""
+        found = self._under_way[target.id] = asyncio.get_running_loop().create_future()
+        try:
+            verdict = await self._judged(call, target, lease)
+            found.set_result(verdict)
+        except Failed as failed:
+            if failed.ending.outcome is not Outcome.CANCELLED:  # that was its own time, too short
+                found.set_result(failed)
+            raise
+        finally:
+            found.cancel()  # unless there is a result: then one of the others compares it
+            del self._under_way[target.id]
+        return verdict
 
     def _stands_in(self, target: Target) -> bool:
         return (self.model, False) not in target.endpoint.serves
@@ -170,6 +191,17 @@ class ModelGuard:
             "reference": identity.reference.endpoint_id if identity.reference else None,
             "endpoints": {id_: _verdict_json(verdict) for id_, verdict in verdicts.items()},
         }
+
+
+def _found(result: Verdict | Failed) -> Verdict:
+    """What another request found out.
+
+    Raises:
+        Failed: the endpoint failed there; it would be no use to ask it again for each who waited.
+    """
+    if isinstance(result, Failed):
+        raise Failed(result.refused, result.ending)
+    return result
 
 
 def _probing(call: Call, model: str, held: HeldAnswer) -> Call:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from forebay.core.breaker import BreakerState
 from forebay.core.model import Ending, Outcome, Ticket
+from forebay.core.observer import Observer
 from forebay.errors import Rejected
 from forebay.gateway.call import TIMEOUT_HEADER, Call, Context
 from forebay.gateway.embeddings.guard import ModelGuard
@@ -16,6 +19,8 @@ from forebay.gateway.look import Look
 from forebay.gateway.message import Request
 
 if TYPE_CHECKING:
+    from forebay.core.breaker import Change
+    from forebay.core.model import Endpoint
     from forebay.gateway.deployment import Deployment
 
 _log = logging.getLogger(__name__)
@@ -27,8 +32,10 @@ _ATTEMPT_S = 30.0
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 
 
-class IdentityGuards:
+class IdentityGuards(Observer):
     """A guard for each embedding model that more than one endpoint may serve.
+
+    An endpoint that was away is compared again: what comes back may be another model.
 
     Args:
         deployment: the endpoints and their admission.
@@ -36,21 +43,33 @@ class IdentityGuards:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
+        self._settings = deployment.settings.identity
         self._guards: dict[str, ModelGuard] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Of the guards that have no reference yet.
+        self._tasks: dict[ModelGuard, asyncio.Task[None]] = {}
 
     def of(self, model: str) -> ModelGuard | None:
-        """The guard of a model; None if its vectors can only be its own, or guards are off."""
-        settings, served = self._deployment.settings.identity, self._deployment.plan.models[model]
-        if settings is None or served.kind != "embedding":
+        """The guard of a model; None if its vectors can only be its own, or guards are off.
+
+        Once there, it stays as long as the model: endpoints that come have to be like those before.
+        """
+        guard, settings = self._guards.get(model), self._settings
+        if guard is not None or settings is None:
+            return guard
+        served = self._deployment.plan.models.get(model)
+        if served is None or served.kind != "embedding":
             return None
-        if len(served.endpoints) + len(served.fallbacks) == 1:
+        if len(served.endpoints) + len(served.fallbacks) <= 1:
             return None
-        guard = self._guards.get(model)
-        if guard is None:
-            clock = self._deployment.limiter.now
-            guard = self._guards[model] = ModelGuard(model, settings, clock)
+        guard = ModelGuard(model, settings, self._deployment.limiter.now)
+        self._guards[model] = guard
         return guard
+
+    def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:  # noqa: ARG002 - an observer's
+        """Believe nothing of an endpoint that went away."""
+        if change.after is BreakerState.OPEN:
+            for guard in self._guards.values():
+                guard.identity.doubt(endpoint.id)
 
     def status(self, model: str) -> dict[str, Any] | None:
         """What is known of a model's endpoints; None where nothing guards it."""
@@ -60,16 +79,32 @@ class IdentityGuards:
     def start(self) -> None:
         """Begin to take references, while the endpoints that they come from are there."""
         for guard in filter(None, map(self.of, self._deployment.plan.models)):
-            task = asyncio.create_task(self._take_reference(guard))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            if guard.identity.reference is None and guard not in self._tasks:
+                task = asyncio.create_task(self._take_reference(guard))
+                self._tasks[guard] = task
+                task.add_done_callback(partial(self._taken, guard))
+
+    def follow(self) -> None:
+        """Another configuration is in force: guard what it has."""
+        plan = self._deployment.plan
+        for model in self._guards.keys() - plan.models.keys():
+            guard = self._guards.pop(model)
+            if guard in self._tasks:
+                self._tasks[guard].cancel()
+        for model, guard in self._guards.items():
+            served = plan.models[model]
+            guard.keep({*served.endpoints, *served.fallbacks})
+        self.start()
 
     async def aclose(self) -> None:
         """Stop taking references."""
-        tasks = tuple(self._tasks)
+        tasks = tuple(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _taken(self, guard: ModelGuard, _task: asyncio.Task[None]) -> None:
+        del self._tasks[guard]
 
     async def _take_reference(self, guard: ModelGuard) -> None:
         pause_s = _PAUSE_S

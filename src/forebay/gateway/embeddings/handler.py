@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from forebay.gateway.embeddings.inputs import Inputs
     from forebay.gateway.embeddings.results import Failures, Part
     from forebay.gateway.message import Request
-    from forebay.gateway.target import Target
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +38,8 @@ class EmbeddingsHandler:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
         self._known: dict[str, KnownEndpoint] = {}
+        self._of_model: dict[str, dict[str, KnownEndpoint]] = {}
+        deployment.targets.on_change(self._follow)
 
     @staticmethod
     def takes(request: Request) -> bool:
@@ -75,20 +76,32 @@ class EmbeddingsHandler:
 
     def _endpoints(self, call: Call) -> Mapping[str, KnownEndpoint]:
         """The endpoints that a request may go to, those that only stand in among them."""
-        deployment = self._deployment
-        assert call.look.model is not None  # noqa: S101 - the proxy has seen to it
-        model = deployment.plan.models[call.look.model]
-        return {
-            id_: self._known_as(deployment.targets[id_])
-            for id_ in (*model.endpoints, *model.fallbacks)
-            if id_ in deployment.targets
-        }
-
-    def _known_as(self, target: Target) -> KnownEndpoint:
-        known = self._known.get(target.id)
-        if known is None or known.target is not target:
-            known = self._known[target.id] = KnownEndpoint(target)
+        model = call.look.model
+        assert model is not None  # noqa: S101 - the proxy has seen to it
+        known = self._of_model.get(model)
+        if known is None:
+            known = self._of_model[model] = {}
+            self._fill(model, known)
         return known
+
+    def _fill(self, model: str, known: dict[str, KnownEndpoint]) -> None:
+        """Put in who serves a model now; those that drain still may have a piece to begin."""
+        for id_, target in self._deployment.targets.items():
+            if any(served == model for served, _ in target.endpoint.serves):
+                # One that stands in for several models has one batch limit, and is known once.
+                known[id_] = self._known.setdefault(id_, KnownEndpoint(target))
+
+    def _follow(self) -> None:
+        """Endpoints have come, gone, or are reached in another way; requests are under way."""
+        targets = self._deployment.targets
+        for id_ in self._known.keys() - targets.keys():
+            del self._known[id_]
+        for id_, known in self._known.items():
+            known.use(targets[id_])
+        for model, endpoints in self._of_model.items():
+            for id_ in endpoints.keys() - targets.keys():
+                del endpoints[id_]
+            self._fill(model, endpoints)
 
 
 def _see_that_it_takes_tokens(known: KnownEndpoint) -> None:

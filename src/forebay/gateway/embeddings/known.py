@@ -65,6 +65,11 @@ class KnownEndpoint:
             self._work_out()
         return self._limits
 
+    def use(self, target: Target) -> None:
+        """Reach it in another way; what is known of it stays."""
+        self.target = target
+        self._work_out()
+
     def learn(self, refusal: BatchLimits) -> None:
         """Remember the limits that a refusal told of."""
         self._learned = self._learned.within(refusal)

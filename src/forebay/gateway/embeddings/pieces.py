@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from forebay.gateway.call import Call
     from forebay.gateway.deployment import Deployment
     from forebay.gateway.embeddings.answers import Answer
+    from forebay.gateway.embeddings.guard import ModelGuard
     from forebay.gateway.embeddings.inputs import Inputs
     from forebay.gateway.embeddings.known import KnownEndpoint
     from forebay.gateway.embeddings.piece import Piece
@@ -76,7 +77,6 @@ class Pieces:
         self._known = known
         assert call.look.model is not None  # noqa: S101 - the proxy has seen to it
         self._model = call.look.model
-        self._guard = deployment.identity.of(self._model)
         self._remaining = Remaining(inputs, in_pieces=service_class is ServiceClass.BEST_EFFORT)
         self._results = Results(partial=takes_part(call.request))
         self._at_work: list[KnownEndpoint] = []  # one for each piece under way
@@ -135,6 +135,7 @@ class Pieces:
             size_tokens=self._remaining.next_tokens(self._known.values()),
             affinity=call.affinity,
             avoid=failed_at | self._unfit,
+            attempt=len(failed_at) + 1,
         )
         if not failed_at:
             deployment.retries.note(ticket)
@@ -148,9 +149,15 @@ class Pieces:
         return lease
 
     @property
+    def _guard(self) -> ModelGuard | None:
+        """There may be one by the next piece: endpoints come and go."""
+        return self._deployment.identity.of(self._model)
+
+    @property
     def _unfit(self) -> frozenset[str]:
         """Endpoints that would not give the model's vectors."""
-        return self._guard.unfit if self._guard is not None else _NOWHERE
+        guard = self._guard
+        return guard.unfit if guard is not None else _NOWHERE
 
     async def _use(self, lease: Lease) -> None:
         """Have the next piece served, and give the slot back, whatever happens."""
@@ -176,7 +183,8 @@ class Pieces:
         outcome = _FAILURE.outcome if isinstance(failed, InputFailed) else failed.ending.outcome
         # Its ticket may have been another piece's: see `Remaining.take`.
         failed_at, id_ = piece.attempts.avoid, lease.endpoint.id
-        before = replace(lease.grant.ticket, avoid=failed_at | (self._unfit - {id_}))
+        avoid, attempt = failed_at | (self._unfit - {id_}), len(failed_at) + 1
+        before = replace(lease.grant.ticket, avoid=avoid, attempt=attempt)
         ticket = self._deployment.retries.again(
             before, id_, outcome, self._call.clock(), probe=lease.is_probe
         )
@@ -197,8 +205,9 @@ class Pieces:
         self._at_work.append(known)
         try:
             with known.working(piece.inputs):
-                if self._guard is not None:
-                    await self._guard.check(self._call, known.target, lease)
+                guard = self._guard
+                if guard is not None:
+                    await guard.check(self._call, known.target, lease)
                 return await self._exchange(piece, lease)
         finally:
             self._at_work.remove(known)

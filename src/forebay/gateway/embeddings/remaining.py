@@ -62,7 +62,8 @@ class Remaining:
     def next_tokens(self, endpoints: Iterable[KnownEndpoint]) -> int:
         """The most tokens that the next piece may have, at whichever of the endpoints."""
         start, stop, *_ = self._ranges[0]
-        return self.inputs.tokens(start, max(self._end(start, stop, e) for e in endpoints))
+        ends = (self._end(start, stop, endpoint) for endpoint in endpoints)
+        return self.inputs.tokens(start, max(ends, default=stop))
 
     @property
     def next_attempts(self) -> Attempts:
