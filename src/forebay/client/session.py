@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from forebay.client.fan_out import FanOut, Item, Result, text_tokens
 from forebay.client.holders import Holders
 from forebay.client.lease import Lease
+from forebay.client.tickets import Tickets
 from forebay.config.embedding_status import embedding_endpoint_status
 from forebay.config.status import status
-from forebay.core.model import Reason, ServiceClass, Ticket
+from forebay.core.model import Reason
 from forebay.errors import Rejected, UsageError
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from forebay.adapters.engines.scraper import Scraper
     from forebay.client.home import Home
+    from forebay.client.tickets import Priority
     from forebay.config import Plan
     from forebay.core.failovers import Failovers
+    from forebay.core.model import Ticket
     from forebay.core.retries import Retries
     from forebay.drivers.aio import AsyncLimiter
     from forebay.drivers.aio import Lease as Slot
     from forebay.live import Live, Reload
-
-Priority = Literal["best-effort"]
 
 
 class Session:
@@ -52,6 +52,7 @@ class Session:
         self._home = home
         self._reload = reload
         self._holders = Holders(limiter.admission)
+        self._tickets = Tickets(live, limiter, home)
 
     @property
     def _plan(self) -> Plan:
@@ -85,7 +86,7 @@ class Session:
             Rejected: there is no slot; `reason` says why, `retry_after_s` when to try again.
             UsageError: not where the session was opened, or waiting would never end.
         """
-        ticket = self._ticket(model, timeout, priority, tokens=tokens, weight=weight)
+        ticket = self._tickets.make(model, timeout, priority, tokens=tokens, weight=weight)
         with await self._lease(ticket) as lease:
             yield lease
 
@@ -105,7 +106,7 @@ class Session:
             Rejected: there will be none, whether one waits or not.
             UsageError: not where the session was opened.
         """
-        ticket = self._ticket(model, None, priority, tokens=tokens, weight=weight)
+        ticket = self._tickets.make(model, None, priority, tokens=tokens, weight=weight)
         slot = self._limiter.try_slot(ticket)
         return None if slot is None else self._leased(slot)
 
@@ -170,13 +171,15 @@ class Session:
         """
         if on_error not in {"raise", "collect"}:
             raise ValueError(f"on_error is {on_error!r}; it can be 'raise' or 'collect'")
-        self._ticket(model, timeout, priority)  # so that what is wrong is told before any work
+        self._tickets.make(
+            model, timeout, priority
+        )  # so that what is wrong is told before any work
         if size is None:
             chat = self._plan.models[model].kind == "chat"
             size = _unknown if chat else text_tokens
 
         async def slot(tokens: float | None) -> Lease:
-            ticket = self._ticket(model, timeout, priority, tokens=tokens)
+            ticket = self._tickets.make(model, timeout, priority, tokens=tokens)
             self._retries.note(ticket)
             return await self._patient_lease(ticket)
 
@@ -231,41 +234,6 @@ class Session:
             self._plan, limiter.admission, self._failovers, limiter.now(), key
         )
 
-    def _ticket(
-        self,
-        model: str,
-        timeout_s: float | None,
-        priority: Priority | None,
-        *,
-        tokens: float | None = None,
-        weight: int | None = None,
-    ) -> Ticket:
-        self._home.check()
-        models = self._plan.models
-        if model not in models:
-            known = ", ".join(sorted(models))
-            raise Rejected(
-                Reason.UNKNOWN_MODEL, f"no model {model!r} is configured; known: {known}"
-            )
-        service_class = self._live.service_class(model)
-        if priority is not None:
-            if priority != "best-effort":
-                raise ValueError(f"priority is {priority!r}; it can be 'best-effort' or None")
-            service_class = ServiceClass.BEST_EFFORT
-        if timeout_s is None:
-            timeout_s = self._plan.config.forebay.timeouts.request_s
-        if not timeout_s > 0:
-            raise ValueError(f"timeout is {timeout_s}; it must be above 0 (try_slot never waits)")
-        now = self._limiter.now()
-        return Ticket(
-            model,
-            service_class,
-            now,
-            now + timeout_s,
-            weight=_slots(weight, tokens),
-            size_tokens=_whole(tokens),
-        )
-
     async def _lease(self, ticket: Ticket) -> Lease:
         with self._holders.asking(ticket):
             slot = await self._limiter.slot(ticket)
@@ -306,24 +274,6 @@ class Session:
         longest_rest_s = self._plan.config.forebay.timeouts.retry_after_s
         scraper = self._scrapers[slot.endpoint.id]
         return Lease(slot, scraper, self._holders, self._home, longest_rest_s)
-
-
-def _slots(weight: int | None, tokens: float | None) -> int:
-    if weight is None:
-        return 0
-    if tokens is not None:
-        raise ValueError("give tokens or weight, not both: a weight counts whatever the size")
-    if weight < 1:
-        raise ValueError(f"weight is {weight}; a request takes at least one slot")
-    return weight
-
-
-def _whole(tokens: float | None) -> int:
-    if tokens is None:
-        return 0
-    if not (isfinite(tokens) and tokens >= 0):
-        raise ValueError(f"tokens is {tokens}; it must be a number from 0 on")
-    return ceil(tokens)
 
 
 def _unknown(item: object) -> None:

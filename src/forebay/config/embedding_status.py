@@ -63,7 +63,7 @@ def embedding_endpoint_status(
     members = admission.queues[model, ServiceClass.BEST_EFFORT].members
     regular = [member.state for member in members if not member.stands_in]
     stand_ins = [member.state for member in members if member.stands_in]
-    away = all(state.broken(now) or state.rests_long(now) for state in regular)
+    away = all(state.broken(now) or state.rest.is_long(now) for state in regular)
     is_fallback = bool(stand_ins) and (model in failovers.failed_over or away)
     active = _first(stand_ins if is_fallback else regular, now)
     return {
