@@ -12,7 +12,8 @@ task that waits, if one does, is woken::
     DONE     all is here, perhaps unread     hang up              hang up
 
 A failure sets `Connection.error` and hangs up. What had arrived before it can still be read. To
-hang up is to close the transport at once, unsent bytes or not, and to tell the pool exactly once.
+hang up is to end the connection at once, unsent bytes or not, so that the endpoint hears of it
+before any later request, and to tell the pool exactly once.
 
 Flow control. Reading pauses while more than a bounded amount is unread. The request is handed to
 the transport whole, since it is in memory anyway: the loop sends what the server takes while the
@@ -25,13 +26,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from forebay.adapters.upstream import reachable, shutting
+from forebay.adapters.upstream import leaving, reachable
 from forebay.adapters.upstream.deadline import Deadline
 from forebay.adapters.upstream.parser import BROKEN, DONE, ResponseParser
 from forebay.adapters.upstream.sink import ACCEPTED
 from forebay.errors import UpstreamError, UpstreamTimeout
 
 if TYPE_CHECKING:
+    from asyncio.trsock import TransportSocket
     from collections.abc import Awaitable, Callable
 
     from forebay.adapters.upstream.settings import UpstreamSettings
@@ -68,6 +70,7 @@ class Connection(asyncio.Protocol):
         "_reading",
         "_reused",
         "_sink",
+        "_socket",
         "_timeout_s",
         "_transport",
         "_unreachable_s",
@@ -77,6 +80,8 @@ class Connection(asyncio.Protocol):
         "lost",
         "parser",
     )
+
+    _socket: TransportSocket  # of `_transport`, which with TLS does not tell it any more when lost
 
     def __init__(
         self,
@@ -189,8 +194,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport, unless the connection was given up while it was being made."""
         self._transport = cast("asyncio.Transport", transport)
+        self._socket = transport.get_extra_info("socket")
         if self._open:
-            reachable.watch(transport.get_extra_info("socket"), self._unreachable_s)
+            reachable.watch(self._socket, self._unreachable_s)
         else:
             self._transport.abort()
 
@@ -267,13 +273,12 @@ class Connection(asyncio.Protocol):
         self._open = False
         self._deadline.close()
         self.parser.close()
-        if self._transport is None:
+        transport = self._transport
+        if transport is None:
             self.lost.set_result(None)
         else:
-            # The transport closes in the loop's next turn; whoever gets the slot may be faster, and
-            # would meet there a request that is over.
-            shutting.shut(self._transport)
-            self._transport.abort()
+            leaving.leave(self._socket)
+            transport.abort()
         self._on_hang_up(self)
 
     def _push(self, sink: Sink) -> None:
