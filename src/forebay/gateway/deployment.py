@@ -58,8 +58,8 @@ class Deployment:
         loop = asyncio.get_running_loop()
         self.metrics = Metrics(loop.time)
         log = LogObserver()
-        self.failovers = Failovers(Observers(self.metrics, log))
         self.identity = IdentityGuards(self)
+        self.failovers = Failovers(Observers(self.metrics, log, self.identity))
         observer = Observers(self.metrics, log, self.failovers, self.identity)
         admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
         self.limiter = AsyncLimiter(admission, loop)

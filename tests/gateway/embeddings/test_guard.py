@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import AsyncExitStack
 
 import pytest
@@ -89,6 +90,65 @@ class TestAStandIn:
         assert "has other vectors and is not used" in caplog.text
         await eventually(lambda: running.idle)
 
+    async def test_what_is_found_is_logged_once_however_many_ask(self, serve, gateway, caplog):
+        def gives_none(request):
+            if request["input"] == [PROBE]:
+                return refusal("400 Bad Request", "input_type is required")
+            return embeddings(request)
+
+        caplog.set_level(logging.INFO)
+        behave = of_another_model
+
+        def behaves(request):
+            return behave(request)
+
+        primary, fallback = Flaky(serve), Embedder(serve, behaves)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        primary.mode = "reset"
+
+        async def told_while_asking():
+            """What is told of the fallback, which is compared anew."""
+            caplog.clear()
+            running.deployment.identity.of("m").identity.doubt(f"m@{fallback.url[7:]}")
+            for _ in range(20):
+                await ask(running, texts(1))
+            return [
+                (record.levelname, record.getMessage().partition(f"{fallback.url[7:]} ")[2])
+                for record in caplog.records
+                if fallback.url[7:] in record.getMessage()
+            ]
+
+        found = await told_while_asking()
+        assert [level for level, _ in found] == ["WARNING"]
+        assert found[0][1].startswith("has other vectors and is not used: cosine -0.9487")
+        assert await told_while_asking() == [], "nothing has changed"
+        behave = one_more_dimension
+        found = await told_while_asking()
+        assert [level for level, _ in found] == ["WARNING"]
+        assert "3 dimensions" in found[0][1]
+        behave = gives_none
+        found = await told_while_asking()
+        assert [level for level, _ in found] == ["WARNING"]
+        assert "input_type is required" in found[0][1]
+        behave = embeddings
+        found = await told_while_asking()
+        assert [level for level, _ in found] == ["INFO"]
+        assert found[0][1].startswith("has the model's vectors: cosine 1.0000")
+
+    async def test_it_is_logged_again_in_the_next_outage(self, serve, gateway, caplog):
+        primary, fallback = Flaky(serve), Embedder(serve, of_another_model)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        for outages in (1, 2):
+            primary.mode = "reset"
+            for _ in range(5):
+                await ask(running, texts(1))
+            assert caplog.text.count("has other vectors and is not used") == outages
+            primary.mode = "ok"
+            await cooled_down(running)
+            assert (await ask(running, texts(1))).status == 200
+
     async def test_the_refusal_tells_which_and_why(self, serve, gateway):
         primary, fallback = Flaky(serve), Embedder(serve, of_another_model)
         running = await gateway(guarded(primary.url, fallback.url))
@@ -155,6 +215,9 @@ class TestAStandIn:
         answer = await ask(running, texts(3))
         assert (answer.status, answer.error["code"]) == (502, "identity_unverified")
         assert "input_type is required" in answer.error["message"]
+        assert states(running) == ["unverified", "incomparable"]
+        await ask(running, texts(3))
+        assert (fallback.probes, fallback.requests) == (1, [])
 
     async def test_one_that_calls_the_model_differently_is_asked_by_that_name(self, serve, gateway):
         primary, fallback = Flaky(serve), Flaky(serve)
@@ -182,7 +245,7 @@ def _all(request, vector):
 
 
 class TestWithoutAReference:
-    async def test_a_stand_in_does_not_serve(self, serve, gateway):
+    async def test_a_stand_in_does_not_serve(self, serve, gateway, caplog):
         primary, fallback = Flaky(serve), Embedder(serve)
         primary.mode = "reset"
         running = await gateway(guarded(primary.url, fallback.url))
@@ -191,6 +254,8 @@ class TestWithoutAReference:
         assert "set forebay.identity.allow_unverified" in answer.error["message"]
         assert fallback.bodies == []
         assert states(running) == ["unverified", "unverified"]
+        await ask(running, texts(3))
+        assert caplog.text.count("is not used, and was not compared") == 1
         await eventually(lambda: running.idle)
 
     async def test_it_does_if_that_is_allowed(self, serve, gateway):

@@ -71,6 +71,12 @@ class IdentityGuards(Observer):
             for guard in self._guards.values():
                 guard.identity.doubt(endpoint.id)
 
+    def stand_in_changed(self, model: str, now: float, *, serves: bool) -> None:  # noqa: ARG002 - as above
+        """Say anew what is found of the stand-ins in every outage."""
+        guard = self._guards.get(model)
+        if serves and guard is not None:
+            guard.findings.tell_again()
+
     def status(self, model: str) -> dict[str, Any] | None:
         """What is known of a model's endpoints; None where nothing guards it."""
         guard, served = self.of(model), self._deployment.plan.models[model]
