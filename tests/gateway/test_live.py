@@ -311,7 +311,7 @@ async def test_retry_budgets_follow_the_endpoints(serve, gateway):
 
 
 async def test_a_model_whose_primary_is_replaced_is_failed_over_no_more(serve, gateway):
-    fallback, new = Endpoint(serve, OK), Endpoint(serve, OK)
+    fallback, new = Embedder(serve), Embedder(serve)
 
     def config(primary_url):
         spare = {"id": "m", "base_url": f"{fallback.url}/v1", "gpu_group": "spare"}
@@ -319,11 +319,12 @@ async def test_a_model_whose_primary_is_replaced_is_failed_over_no_more(serve, g
         return {
             "embedding_models": [{**entry_, "fallback": spare}],
             "MODEL_BREAKER_FAIL_THRESHOLD": 1,
+            "forebay": {"identity": None},
         }
 
     running = await gateway(config("http://127.0.0.1:1/v1"))
     state = running.deployment.limiter.admission.states["m@127.0.0.1:1"]
-    await ask(running, {"model": "m", "input": "x"}, "/v1/embeddings")
+    await ask(running, {"model": "m", "input": "t1"}, "/v1/embeddings")
     status = running.deployment.embedding_endpoint_status
     await eventually(lambda: state.broken(running.deployment.limiter.now()))
     assert status()["is_fallback"] is True

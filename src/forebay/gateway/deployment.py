@@ -13,7 +13,7 @@ from forebay.adapters.engines.http import scrape_session
 from forebay.adapters.telemetry.log import LogObserver
 from forebay.adapters.telemetry.metrics import Metrics
 from forebay.config.build import admission_of, retry_budgets
-from forebay.config.embedding_status import embedding_endpoint_status
+from forebay.config.embedding_status import embedder, embedding_endpoint_status
 from forebay.config.status import status
 from forebay.core.failovers import Failovers
 from forebay.core.observer import Observers
@@ -63,7 +63,7 @@ class Deployment:
         observer = Observers(self.metrics, log, self.failovers, self.identity)
         admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
         self.limiter = AsyncLimiter(admission, loop)
-        self.metrics.watch(admission)
+        self.metrics.watch(admission, self.identity.fitness)
         self.failovers.watch(admission)
         self.retries = Retries(admission, retry_budgets(plan))
         self.reload = Reload(plan, self.apply, self.needs_restart)
@@ -143,11 +143,18 @@ class Deployment:
         Raises:
             Rejected: there is no such embedding model.
         """
-        limiter = self.limiter
-        now = embedding_endpoint_status(
-            self.plan, limiter.admission, self.failovers, limiter.now(), key
-        )
-        return {**now, "identity": self.identity.status(now["model"])}
+        limiter, model = self.limiter, embedder(self.plan, key).id
+        return {
+            **embedding_endpoint_status(
+                self.plan,
+                limiter.admission,
+                self.failovers,
+                limiter.now(),
+                model,
+                self.identity.unfit(model),
+            ),
+            "identity": self.identity.status(model),
+        }
 
     def _warn_of_few_files(self) -> None:
         """Each request needs a descriptor towards its client, and one towards its endpoint."""

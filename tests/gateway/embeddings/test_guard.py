@@ -46,7 +46,10 @@ async def referenced(running):
 
 
 async def cooled_down(running):
-    await eventually(lambda: running.breaker("m")["cooldown_remaining_s"] == 0)
+    """The next request tries the primary; its status rounds, which is not enough."""
+    limiter = running.deployment.limiter
+    primary = next(iter(limiter.admission.states.values()))
+    await eventually(lambda: not primary.broken(limiter.now()))
 
 
 def of_another_model(request):
@@ -237,6 +240,71 @@ class TestAStandIn:
         assert (await ask(running, texts(3))).status == 200
         assert fallback.probes == 0
         assert known(running) is None
+
+
+async def look(running, path):
+    async with connected(running.port) as wire:
+        answer = await wire.ask("GET", path, None)
+        return answer.status, answer.json
+
+
+class TestWhoeverLooks:
+    """An operator sees who is unfit wherever there is to see who serves."""
+
+    async def seen(self, running, fallback):
+        _, status = await look(running, "/forebay/embedding-endpoint-status")
+        code, ready = await look(running, "/readyz")
+        id_ = f"m@{fallback.url.removeprefix('http://')}"
+        gauge = running.counted("forebay_unfit", model="m", endpoint=id_, gpu_group="shared")
+        assert ready["unfit"] == ([id_] if gauge else [])
+        assert (code == 200) is ready["ready"] is status["serving"]
+        keys = ("active_model_key", "is_fallback", "serving", "fallback_unfit")
+        return (*(status[key] for key in keys), gauge)
+
+    async def test_sees_that_the_fallback_does_not_serve(self, serve, gateway):
+        behave = of_another_model
+
+        def behaves(request):
+            return behave(request)
+
+        primary, fallback = Flaky(serve), Embedder(serve, behaves)
+        running = await gateway(
+            guarded(primary.url, fallback.url) | {"MODEL_BREAKER_BASE_COOLDOWN_S": 2}
+        )
+        await referenced(running)
+        assert await self.seen(running, fallback) == ("embedding", False, True, None, 0)
+        primary.mode = "reset"
+        assert (await ask(running, texts(1))).status == 502
+        serves = ("embedding", False, False)
+        *state, why, gauge = await self.seen(running, fallback)
+        assert (tuple(state), gauge) == (serves, 1)
+        assert why.startswith("cosine -0.9487 to m@")
+        behave = embeddings
+        running.deployment.identity.of("m").identity.doubt(f"m@{fallback.url[7:]}")
+        assert (await ask(running, texts(1))).status == 200
+        assert await self.seen(running, fallback) == ("embedding:fallback", True, True, None, 0)
+
+    async def test_sees_that_there_is_nothing_to_compare_it_with(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve)
+        primary.mode = "reset"
+        config = guarded(primary.url, fallback.url) | {"MODEL_BREAKER_BASE_COOLDOWN_S": 2}
+        running = await gateway(config)
+        assert (await ask(running, texts(1))).status == 503
+        why = "no regular endpoint of the model has answered since the gateway started"
+        assert await self.seen(running, fallback) == ("embedding", False, False, why, 1)
+
+    async def test_sees_that_the_fallback_serves_for_a_primary_that_is_unfit(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        primary.mode = "reset"
+        assert (await ask(running, texts(1))).status == 200
+        primary.mode = of_another_model({"input": [PROBE]})
+        await cooled_down(running)
+        assert (await ask(running, texts(1))).status == 200
+        assert states(running) == ["different", "same"]
+        _, status = await look(running, "/forebay/embedding-endpoint-status")
+        assert (status["is_fallback"], status["active_base_url"]) == (True, f"{fallback.url}/v1")
 
 
 def _all(request, vector):

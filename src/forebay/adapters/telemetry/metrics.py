@@ -14,13 +14,16 @@ from forebay.core.breaker import BreakerState
 from forebay.core.model import TimingKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client import Metric
 
     from forebay.core.admission import Admission
     from forebay.core.breaker import Change
     from forebay.core.model import Decision, Ending, Endpoint, Outcome, Ticket
+
+    # Model, endpoint, and whether that is fit for it.
+    Fitness = Iterable[tuple[str, Endpoint, bool]]
 
 _OUTPUT_TOKEN = TimingKind.OUTPUT_TOKEN
 _QUEUE_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
@@ -99,9 +102,14 @@ class Metrics(Observer):
             _OUTPUT_TOKEN_BUCKETS,
         )
 
-    def watch(self, admission: Admission) -> None:
-        """Show what `admission` holds, whenever somebody looks."""
-        self.registry.register(_State(admission, self._clock))
+    def watch(self, admission: Admission, fitness: Callable[[], Fitness]) -> None:
+        """Show what is, whenever somebody looks.
+
+        Args:
+            admission: holds most of it.
+            fitness: tells of each endpoint whose vectors are compared whether it is fit.
+        """
+        self.registry.register(_State(admission, self._clock, fitness))
 
     def forget(self, endpoint_id: str) -> None:
         """Drop the series of an endpoint that is gone: where they come and go there is no end."""
@@ -154,9 +162,12 @@ class Metrics(Observer):
 class _State(Collector):
     """Gauges that are read from admission at the moment of a scrape."""
 
-    def __init__(self, admission: Admission, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, admission: Admission, clock: Callable[[], float], fitness: Callable[[], Fitness]
+    ) -> None:
         self._admission = admission
         self._clock = clock
+        self._fitness = fitness
 
     def collect(self) -> Iterator[Metric]:
         of_member = ["model", "endpoint", "gpu_group", "class"]
@@ -176,7 +187,7 @@ class _State(Collector):
             current = each.breaker.state(now)
             for name in _STATES:
                 state.add_metric([*labels, name], float(current is name))
-        yield from (inflight, limit, state, self._queued(), self._budgets())
+        yield from (inflight, limit, state, self._queued(), self._budgets(), self._unfit())
         yield from self._protection()
 
     def _queued(self) -> Metric:
@@ -186,6 +197,16 @@ class _State(Collector):
         for (model, service_class), queue in self._admission.queues.items():
             queued.add_metric([model, service_class], len(queue))
         return queued
+
+    def _unfit(self) -> Metric:
+        unfit = GaugeMetricFamily(
+            "forebay_unfit",
+            "1 while an endpoint must not serve a model, since its vectors are not the model's",
+            labels=["model", "endpoint", "gpu_group"],
+        )
+        for model, endpoint, is_fit in self._fitness():
+            unfit.add_metric([model, endpoint.id, endpoint.gpu_group], float(not is_fit))
+        return unfit
 
     def _protection(self) -> tuple[Metric, Metric]:
         ratio = GaugeMetricFamily(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+NO_REFERENCE = "no regular endpoint of the model has answered since the gateway started"
 _WORDS = {
     Likeness.SAME: "has the model's vectors",
     Likeness.DIFFERENT: "has other vectors and is not used",
@@ -45,8 +46,7 @@ class Findings:
     def unverified(self, endpoint_id: str, *, used: bool) -> None:
         """A stand-in is used, or not, while there is nothing to compare it with."""
         what = "is used" if used else "is not used"
-        reason = "no regular endpoint of the model has answered since the gateway started"
-        text = f"{what}, and was not compared: {reason}"
+        text = f"{what}, and was not compared: {NO_REFERENCE}"
         self._tell(endpoint_id, ("unverified", used), logging.WARNING, text)
 
     def tell_again(self) -> None:

@@ -18,7 +18,7 @@ from forebay.core.identity import Identity, Likeness
 from forebay.core.model import Ending, Outcome
 from forebay.gateway.call import TIMEOUT_HEADER, Call
 from forebay.gateway.embeddings import answers
-from forebay.gateway.embeddings.findings import Findings
+from forebay.gateway.embeddings.findings import NO_REFERENCE, Findings
 from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
 from forebay.gateway.embeddings.results import excerpt
 from forebay.gateway.exchange import Exchange
@@ -83,6 +83,15 @@ class ModelGuard:
     def unfit(self) -> frozenset[str]:
         """Ids of the endpoints that must not be used."""
         return self.identity.unfit(self._clock())
+
+    def why_unfit(self, endpoint_id: str, *, stands_in: bool) -> str | None:
+        """Why an endpoint would not be used, as far as is known; None: it would be."""
+        verdict = self.identity.last(endpoint_id)
+        if verdict is not None:
+            return None if verdict.same else verdict.reason
+        if stands_in and self.identity.reference is None and not self._allow_unverified:
+            return NO_REFERENCE
+        return None
 
     def keep(self, endpoint_ids: Collection[str]) -> None:
         """Forget all other endpoints."""
