@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
@@ -308,6 +309,26 @@ async def test_retry_budgets_follow_the_endpoints(serve, gateway):
     strands = budget.left
     apply(running, chats(*(f"{s.url}/v1" for s in servers), ceiling=3))
     assert budget.left == 2 * strands > 0
+
+
+async def test_the_time_that_an_answer_may_take_follows_the_file(serve, gateway):
+    silent = serve(lambda peer: peer.gone())
+
+    def config(**of_model):
+        return one_chat(silent.url, forebay={"timeouts": {"first_byte_s": 1}}, **of_model)
+
+    async def takes():
+        started = time.monotonic()
+        answer = await ask(running, SHORT | {"model": "m"})
+        assert answer.status == 504
+        return time.monotonic() - started
+
+    running = await gateway(config(first_byte_s=0.02))
+    assert await takes() < 1
+    apply(running, config())
+    assert await takes() >= 1
+    apply(running, config(first_byte_s=0.04))
+    assert 0.04 <= await takes() < 1
 
 
 async def test_a_model_whose_primary_is_replaced_is_failed_over_no_more(serve, gateway):
