@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay.adapters.engines.http import scrape_session
+from forebay.adapters.telemetry.gauges import AdmissionGauges, ConfigurationMetrics, FitnessGauge
 from forebay.adapters.telemetry.log import LogObserver
 from forebay.adapters.telemetry.metrics import Metrics
 from forebay.config.build import admission_of, retry_budgets
@@ -56,17 +57,22 @@ class Deployment:
     def __init__(self, plan: Plan) -> None:
         self.settings = plan.config.forebay
         loop = asyncio.get_running_loop()
-        self.metrics = Metrics(loop.time)
+        self.metrics = Metrics()
         log = LogObserver()
         self.identity = IdentityGuards(self)
         self.failovers = Failovers(Observers(self.metrics, log, self.identity))
         observer = Observers(self.metrics, log, self.failovers, self.identity)
         admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
         self.limiter = AsyncLimiter(admission, loop)
-        self.metrics.watch(admission, self.identity.fitness)
         self.failovers.watch(admission)
         self.retries = Retries(admission, retry_budgets(plan))
         self.reload = Reload(plan, self.apply, self.needs_restart)
+        for collector in (
+            AdmissionGauges(admission, loop.time),
+            FitnessGauge(self.identity.fitness),
+            ConfigurationMetrics(self.reload),
+        ):
+            self.metrics.watch(collector)
         self._stack = AsyncExitStack()
         self._plan = plan
         self._weighed = _weighed(plan)
