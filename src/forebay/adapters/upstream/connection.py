@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from forebay.adapters.upstream import reachable
+from forebay.adapters.upstream import reachable, shutting
 from forebay.adapters.upstream.deadline import Deadline
 from forebay.adapters.upstream.parser import BROKEN, DONE, ResponseParser
 from forebay.adapters.upstream.sink import ACCEPTED
@@ -270,6 +270,9 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             self.lost.set_result(None)
         else:
+            # The transport closes in the loop's next turn; whoever gets the slot may be faster, and
+            # would meet there a request that is over.
+            shutting.shut(self._transport)
             self._transport.abort()
         self._on_hang_up(self)
 
