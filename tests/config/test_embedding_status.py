@@ -34,6 +34,14 @@ def served_by(desk: Desk) -> str:
     return said
 
 
+def test_a_fallback_that_is_away_itself_serves_nobody(desk) -> None:
+    for id_ in desk.core.states:
+        desk.see(desk.core.signal(id_, Signal("vllm", desk.now, EngineState.ASLEEP), desk.now))
+    said = embedding_endpoint_status(PLAN, desk.core, Failovers(Observer()), desk.now)
+    assert (said["serving"], said["is_fallback"]) == (False, False)
+    assert said["active_base_url"] == PRIMARY
+
+
 @pytest.mark.parametrize("state", [EngineState.ASLEEP, EngineState.LOADING])
 def test_while_the_primarys_engine_does_not_serve_it_is_the_fallback(desk, state) -> None:
     primary = next(iter(desk.core.states))

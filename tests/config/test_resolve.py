@@ -439,6 +439,21 @@ def test_the_adaptive_law_starts_at_the_floor() -> None:
     assert law.decision.limit == 3
 
 
+def test_the_time_to_the_first_byte_is_that_of_the_server_or_of_its_model() -> None:
+    servers = [{"base_url": "http://a"}, {"base_url": "http://b", "first_byte_s": "0.5"}]
+    resolved = plan(
+        chat_models=[
+            {"id": "c", "endpoints": servers, "first_byte_s": 30},
+            model("d", "http://d"),
+        ]
+    )
+    assert [p.first_byte_s for p in resolved.endpoints] == [30, 0.5, None]
+    with pytest.raises(InvalidConfig, match=r"first_byte_s: must be more than 0 \(got 0\)"):
+        plan(chat_models=[model(first_byte_s=0)])
+    with pytest.raises(InvalidConfig, match="with another first_byte_s"):
+        plan(chat_models=[model(first_byte_s=1), model(first_byte_s=2)])
+
+
 def test_bulk_work_beside_chat_without_a_budget_is_warned_of() -> None:
     chat, embed = "http://gpu-a.lan:8000", "http://gpu-a.lan:8001"
     assert codes(plan(chat_models=[model("c", chat)], embedding_models=[model("e", embed)])) == [

@@ -32,7 +32,8 @@ async def test_health_and_readiness(serve, gateway):
     health = await got(running, "/healthz")
     assert health.json == {"status": "ok"}
     assert health.head["date"].endswith(" GMT")
-    assert (await got(running, "/readyz")).json == {"ready": True, "unavailable": []}
+    ready = (await got(running, "/readyz")).json
+    assert ready == {"ready": True, "unavailable": [], "unfit": []}
     async with connected(running.port) as wire:
         await wire.ask("POST", CHAT, b'{"model":"m"}')
     not_ready = await got(running, "/readyz")
@@ -230,8 +231,10 @@ class TestTheEmbeddingEndpoint:
             "active_model_key": "embedding",
             "active_base_url": host.embed_url,
             "active_gpu_group": "gpu",
+            "serving": True,
             "is_fallback": False,
             "fallback_configured": False,
+            "fallback_unfit": None,
             "failover_count": 0,
             "recovery_count": 0,
             "identity": None,

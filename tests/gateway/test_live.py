@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
@@ -310,8 +311,28 @@ async def test_retry_budgets_follow_the_endpoints(serve, gateway):
     assert budget.left == 2 * strands > 0
 
 
+async def test_the_time_that_an_answer_may_take_follows_the_file(serve, gateway):
+    silent = serve(lambda peer: peer.gone())
+
+    def config(**of_model):
+        return one_chat(silent.url, forebay={"timeouts": {"first_byte_s": 1}}, **of_model)
+
+    async def takes():
+        started = time.monotonic()
+        answer = await ask(running, SHORT | {"model": "m"})
+        assert answer.status == 504
+        return time.monotonic() - started
+
+    running = await gateway(config(first_byte_s=0.02))
+    assert await takes() < 1
+    apply(running, config())
+    assert await takes() >= 1
+    apply(running, config(first_byte_s=0.04))
+    assert 0.04 <= await takes() < 1
+
+
 async def test_a_model_whose_primary_is_replaced_is_failed_over_no_more(serve, gateway):
-    fallback, new = Endpoint(serve, OK), Endpoint(serve, OK)
+    fallback, new = Embedder(serve), Embedder(serve)
 
     def config(primary_url):
         spare = {"id": "m", "base_url": f"{fallback.url}/v1", "gpu_group": "spare"}
@@ -319,11 +340,12 @@ async def test_a_model_whose_primary_is_replaced_is_failed_over_no_more(serve, g
         return {
             "embedding_models": [{**entry_, "fallback": spare}],
             "MODEL_BREAKER_FAIL_THRESHOLD": 1,
+            "forebay": {"identity": None},
         }
 
     running = await gateway(config("http://127.0.0.1:1/v1"))
     state = running.deployment.limiter.admission.states["m@127.0.0.1:1"]
-    await ask(running, {"model": "m", "input": "x"}, "/v1/embeddings")
+    await ask(running, {"model": "m", "input": "t1"}, "/v1/embeddings")
     status = running.deployment.embedding_endpoint_status
     await eventually(lambda: state.broken(running.deployment.limiter.now()))
     assert status()["is_fallback"] is True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from contextlib import AsyncExitStack
 from functools import partial
@@ -153,6 +154,28 @@ async def test_a_bad_edit_changes_nothing_and_says_why(host, run, text, why):
         assert now["config"]["reload_error"] is None
         assert now["endpoints"][id_of("chat", host.chat_url)]["ceiling"] == 3
         assert process.text.count("configuration not loaded") == 1  # not once a second
+        assert f"{LOADED}changed {id_of('chat', host.chat_url)} (ceiling 8->3)" in process.text
+
+
+async def test_what_came_of_edits_is_counted(host, run):
+    async def seen(process):
+        async with connected(process.port) as wire:
+            text = (await wire.ask("GET", "/metrics", None)).body.decode()
+        values = dict(re.findall(r"^forebay_config_(\S+) (\S+)$", text, re.MULTILINE))
+        outcomes = ("applied", "rejected", "needs_restart")
+        counts = {key: float(values[f'reloads_total{{outcome="{key}"}}']) for key in outcomes}
+        assert (await status(process))["config"]["reloads"] == counts
+        return (*counts.values(), float(values["rejected"]), float(values["needs_restart"]))
+
+    with run(emulated(host)) as process:
+        assert await seen(process) == (0, 0, 0, 0, 0)
+        process.file.write_text("{", "utf-8")
+        await tells(process, "not loaded")
+        assert await seen(process) == (0, 1, 0, 1, 0)
+        await edit(process, {**emulated(host, chat=3), "MODEL_BREAKER_FAIL_THRESHOLD": 9})
+        assert await seen(process) == (0, 1, 1, 0, 1)
+        await edit(process, emulated(host, chat=3))
+        assert await seen(process) == (1, 1, 1, 0, 0)
 
 
 def in_place(file, text):

@@ -65,18 +65,50 @@ def test_other_numbers_change_an_endpoint_in_place() -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("more", "told"),
     [
-        {"api_key": "secret-of-the-server"},
-        {"engine": "vllm"},
-        {"metrics_url": "http://a.lan:9/metrics"},
-        {"base_url": "http://a.lan:8000/v1?version=2"},
+        ({"api_key": "secret-of-the-server"}, "api_key"),
+        ({"engine": "vllm"}, "engine none->vllm"),
+        ({"first_byte_s": 5}, "first_byte_s none->5"),
+        ({"metrics_url": "http://a.lan:9/metrics?key=secret"}, "metrics_url"),
+        ({"base_url": "http://a.lan:8000/v1?key=secret"}, "base_url"),
     ],
 )
-def test_another_way_to_reach_an_endpoint_keeps_the_endpoint(more: dict[str, object]) -> None:
+def test_another_way_to_reach_an_endpoint_keeps_the_endpoint(
+    more: dict[str, object], told: str
+) -> None:
     found = diff(plan(), plan(entry() | more))
     assert [type(step) for step in found.steps] == [Reconnect]
-    assert str(found) == f"changed {A}", "and tells no secret"
+    assert str(found) == f"changed {A} ({told})", "and tells no secret"
+
+
+def test_what_moves_is_told_with_its_numbers() -> None:
+    before = plan(
+        entry(max_parallel_calls=2, max_batch_items=8),
+        forebay={"timeouts": {"request_s": 30.5}, "api_keys": [{"name": "n", "key": "sk-hidden1"}]},
+        GPU_CONCURRENCY_BUDGETS={"a.lan:8000": 6},
+    )
+    servers = [
+        {"base_url": "http://a.lan:8000", "max_concurrent_requests": 9, "tokens_per_slot": 512},
+        {"base_url": "http://c.lan"},
+        {"discover": "srv://_llm._tcp.lan/v1"},
+    ]
+    after = plan({"id": "m", "endpoints": servers}, GPU_CONCURRENCY_BUDGETS={"a.lan:8000": 4})
+    moved = "floor 2->1, ceiling 32->9, tokens_per_slot none->512, max_batch_items 8->none"
+    assert diff(before, after).words == (
+        "added m@c.lan:80",
+        f"changed {A} ({moved})",
+        "budget of a.lan:8000 6->4",
+        "source added srv://_llm._tcp.lan/v1",
+        "set forebay.api_keys, forebay.timeouts.request_s 30.5->600",
+    )
+
+
+def test_a_line_does_not_grow_with_the_number_of_endpoints() -> None:
+    many = [entry(f"host-{n:03}.lan") for n in range(300)]
+    text = str(diff(plan(), plan(*many)))
+    assert text.startswith("added m@host-000.lan:8000, m@host-001.lan:8000, ")
+    assert text.endswith(f"m@host-019.lan:8000 and 280 more; removed {A}")
 
 
 def test_another_api_path_changes_both_the_endpoint_and_its_client() -> None:
@@ -86,12 +118,12 @@ def test_another_api_path_changes_both_the_endpoint_and_its_client() -> None:
 def test_an_endpoint_moves_to_another_gpu_before_it_has_a_floor_there() -> None:
     after = plan(entry(gpu_group="other"))
     assert kinds(plan(), after) == [("Move", A), ("Update", A)]
-    assert str(diff(plan(), after)) == f"changed {A}"
+    assert str(diff(plan(), after)) == f"changed {A} (gpu_group a.lan:8000->other)"
 
 
 def test_an_endpoint_that_stays_keeps_its_class_until_a_restart() -> None:
     found = diff(plan(), plan(entry(role="batch")))
-    assert str(found) == f"changed {A}"
+    assert str(found) == f"changed {A} (role chat->batch)"
     assert [type(step) for step in found.steps] == [Update], "the role is a label"
     later = diff(plan(entry(role="batch")), plan(entry(role="batch", slot_weight=2)))
     assert [type(step) for step in later.steps] == [Update]
@@ -100,7 +132,7 @@ def test_an_endpoint_that_stays_keeps_its_class_until_a_restart() -> None:
 def test_budgets_are_told_with_their_numbers() -> None:
     budgets = {"GPU_CONCURRENCY_BUDGETS": {"a.lan:8000": 6}}
     assert diff(plan(), plan(**budgets)).steps == (SetBudget("a.lan:8000", 6),)
-    assert str(diff(plan(**budgets), plan())) == "budget of a.lan:8000 none"
+    assert str(diff(plan(**budgets), plan())) == "budget of a.lan:8000 6->none"
 
 
 def test_a_budget_of_a_group_that_nobody_is_in_yet_is_not_forgotten() -> None:
@@ -110,19 +142,21 @@ def test_a_budget_of_a_group_that_nobody_is_in_yet_is_not_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "key"),
+    ("own", "key", "values"),
     [
-        ({"queue": {"max_requests": 3}}, "forebay.queue.max_requests"),
-        ({"timeouts": {"request_s": 3}}, "forebay.timeouts.request_s"),
-        ({"log_level": "debug"}, "forebay.log_level"),
-        ({"api_keys": [{"name": "n", "key": "sk-hidden-hidden"}]}, "forebay.api_keys"),
+        ({"queue": {"max_requests": 3}}, "forebay.queue.max_requests", " 1024->3"),
+        ({"timeouts": {"request_s": 3}}, "forebay.timeouts.request_s", " 600->3"),
+        ({"log_level": "debug"}, "forebay.log_level", ""),
+        ({"api_keys": [{"name": "n", "key": "sk-hidden-hidden"}]}, "forebay.api_keys", ""),
     ],
 )
-def test_settings_that_are_in_force_at_once_are_named(own: dict[str, Any], key: str) -> None:
+def test_settings_that_are_in_force_at_once_are_named(
+    own: dict[str, Any], key: str, values: str
+) -> None:
     found = diff(plan(), plan(forebay=own))
     assert found.settings == (key,)
     assert not found.steps
-    assert str(found) == f"set {key}"
+    assert str(found) == f"set {key}{values}"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +192,7 @@ def test_every_setting_is_followed_or_waits_for_a_restart() -> None:
 
 
 def test_another_routing_is_in_force_at_once() -> None:
-    assert str(diff(plan(), plan(entry(routing="hrw")))) == "set routing of m"
+    assert str(diff(plan(), plan(entry(routing="hrw")))) == "set routing of m hrw"
 
 
 def test_clients_are_made_anew_where_their_times_change() -> None:

@@ -179,7 +179,7 @@ def _differences(
     first: PlannedEndpoint, again: PlannedEndpoint, ignore: Collection[str] = ()
 ) -> list[str]:
     endpoint = ("role", "floor", "ceiling", "slot_weight", "tokens_per_slot", "fallback_of")
-    planned = ("kind", "url", "api_key", "engine", "metrics_url", "piece_tokens")
+    planned = ("kind", "url", "api_key", "engine", "metrics_url", "piece_tokens", "first_byte_s")
     one, two = first.endpoint, again.endpoint
     return [
         *(n for n in endpoint if n not in ignore and getattr(one, n) != getattr(two, n)),

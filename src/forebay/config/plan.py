@@ -38,6 +38,7 @@ class PlannedEndpoint:
         metrics_url: where its metrics are. Not shown by `repr`: its query may hold a key.
         piece_tokens: best-effort requests for embeddings that are larger go in pieces; None: never.
         batch_limits: how large a request for embeddings may be, as far as that is configured.
+        first_byte_s: from sending a request to the first byte of its answer; None: as for all.
     """
 
     endpoint: Endpoint
@@ -49,6 +50,7 @@ class PlannedEndpoint:
     metrics_url: str = field(repr=False)
     piece_tokens: int | None = None
     batch_limits: BatchLimits = NO_LIMITS
+    first_byte_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

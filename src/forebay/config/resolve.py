@@ -156,6 +156,7 @@ def _planned(use: Use, config: ForebayConfig, findings: Findings) -> PlannedEndp
             max_body_bytes=server.max_batch_bytes,
             max_tokens=server.max_batch_tokens,
         ),
+        first_byte_s=server.first_byte_s,
     )
 
 

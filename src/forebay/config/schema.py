@@ -70,6 +70,9 @@ class Server(Section):
     """Embedding models: tokens that the server takes in one request, all its inputs together."""
     max_batch_bytes: Count | None = None
     """Embedding models: bytes that the server takes in the body of one request."""
+    first_byte_s: Seconds | None = None
+    """Seconds from sending a request to the first byte of its answer. Left out:
+    `forebay.timeouts.first_byte_s`."""
     note: str | None = None
     """For people; ignored."""
 

@@ -8,6 +8,7 @@ compared with the *reference*: the vector that an endpoint of the model itself g
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import hypot, inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,21 +19,35 @@ if TYPE_CHECKING:
 _RECHECK_S = 60.0
 
 
+class Likeness(StrEnum):
+    """What a comparison came to; also the words that the status has for it."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    TRUSTED = "trusted"  # it gives nothing to compare, and may be used nevertheless
+    INCOMPARABLE = "incomparable"  # the same, and may not
+
+
 class Verdict(NamedTuple):
     """What a comparison came to.
 
     Args:
-        same: its vectors may be used.
+        likeness: which of the four.
         cosine: of the angle between the two vectors; None if they have not as many dimensions, or
             there is only one.
         reason: in words.
         at: when, seconds.
     """
 
-    same: bool
+    likeness: Likeness
     cosine: float | None
     reason: str
     at: float
+
+    @property
+    def same(self) -> bool:
+        """Whether the endpoint's vectors may be used."""
+        return self.likeness in {Likeness.SAME, Likeness.TRUSTED}
 
 
 class Reference(NamedTuple):
@@ -72,9 +87,15 @@ class Identity:
 
     def trust(self, endpoint_id: str, reason: str, now: float) -> Verdict:
         """Let an endpoint be used that cannot be compared."""
-        verdict = Verdict(same=True, cosine=None, reason=reason, at=now)
-        self._verdicts[endpoint_id] = verdict
-        return verdict
+        return self._without_vector(endpoint_id, Likeness.TRUSTED, reason, now)
+
+    def reject(self, endpoint_id: str, reason: str, now: float) -> Verdict:
+        """Do not let an endpoint be used that cannot be compared."""
+        return self._without_vector(endpoint_id, Likeness.INCOMPARABLE, reason, now)
+
+    def last(self, endpoint_id: str) -> Verdict | None:
+        """What was found out last, however long ago; None if nothing was, or it was away since."""
+        return self._verdicts.get(endpoint_id)
 
     def verdict(self, endpoint_id: str, now: float) -> Verdict | None:
         """What is known of an endpoint; None if it has to be compared before it is used."""
@@ -93,23 +114,29 @@ class Identity:
             del self._verdicts[id_]
 
     def unfit(self, now: float) -> frozenset[str]:
-        """Ids of the endpoints with vectors of another model."""
+        """Ids of the endpoints that must not be used, as far as that is recent."""
         return frozenset(
             id_
             for id_, verdict in self._verdicts.items()
             if not verdict.same and now < verdict.at + _RECHECK_S
         )
 
+    def _without_vector(
+        self, endpoint_id: str, likeness: Likeness, reason: str, now: float
+    ) -> Verdict:
+        verdict = self._verdicts[endpoint_id] = Verdict(likeness, None, reason, now)
+        return verdict
+
     def _compared(self, reference: Reference, vector: Sequence[float], now: float) -> Verdict:
         wanted, given = len(reference.vector), len(vector)
         if given != wanted:
             reason = f"{given} dimensions, and {reference.endpoint_id} has {wanted}"
-            return Verdict(same=False, cosine=None, reason=reason, at=now)
+            return Verdict(Likeness.DIFFERENT, None, reason, now)
         cosine = cosine_of(reference.vector, vector)
         same = cosine >= self.min_cosine
         relation = "at least" if same else "below"
         reason = f"cosine {cosine:.4f} to {reference.endpoint_id}, {relation} {self.min_cosine:g}"
-        return Verdict(same=same, cosine=cosine, reason=reason, at=now)
+        return Verdict(Likeness.SAME if same else Likeness.DIFFERENT, cosine, reason, now)
 
 
 def cosine_of(one: Sequence[float], other: Sequence[float]) -> float:

@@ -62,6 +62,11 @@ class Retries:
         for model, budget in budgets.items():
             self.budgets.setdefault(model, budget).resize(budget.burst)
 
+    def take_one(self, model: str) -> bool:
+        """Take one more attempt from a model's budget; False if none is left."""
+        budget = self.budgets.get(model)
+        return budget is None or budget.try_retry()
+
     def again(
         self, ticket: Ticket, endpoint_id: str, outcome: Outcome, now: float, *, probe: bool = False
     ) -> Ticket | None:
@@ -86,8 +91,7 @@ class Retries:
             return None
         if probe or outcome in _COSTS_NOTHING:
             return again
-        budget = self.budgets.get(ticket.model)
-        return again if budget is None or budget.try_retry() else None
+        return again if self.take_one(ticket.model) else None
 
     def _served_elsewhere(self, ticket: Ticket, now: float) -> bool:
         """Whether an endpoint that the ticket does not avoid would take it, now or soon."""

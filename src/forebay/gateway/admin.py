@@ -58,15 +58,27 @@ class Admin:
         return JSONResponse({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
-        """Some endpoint takes requests. Open to everybody."""
+        """Some endpoint takes requests, and may. Open to everybody."""
         del request
         now = asyncio.get_running_loop().time()
-        every = self._deployment.limiter.admission.states.values()
-        states = [state for state in every if not state.draining]
-        broken = sorted(state.endpoint.id for state in states if state.broken(now))
-        ready = len(broken) < len(states)
+        deployment = self._deployment
+        states = [s for s in deployment.limiter.admission.states.values() if not s.draining]
+        broken = {state.endpoint.id for state in states if state.broken(now)}
+        fitness = deployment.identity.fitness()
+        unfit = {(model, endpoint.id) for model, endpoint, is_fit in fitness if not is_fit}
+        ready = any(
+            (model, state.endpoint.id) not in unfit
+            for state in states
+            if state.endpoint.id not in broken
+            for model, _ in state.endpoint.serves
+        )
         code = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return JSONResponse({"ready": ready, "unavailable": broken}, code)
+        said = {
+            "ready": ready,
+            "unavailable": sorted(broken),
+            "unfit": sorted({id_ for _, id_ in unfit}),
+        }
+        return JSONResponse(said, code)
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus metrics."""

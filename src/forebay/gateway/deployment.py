@@ -10,10 +10,11 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay.adapters.engines.http import scrape_session
+from forebay.adapters.telemetry.gauges import AdmissionGauges, ConfigurationMetrics, FitnessGauge
 from forebay.adapters.telemetry.log import LogObserver
 from forebay.adapters.telemetry.metrics import Metrics
 from forebay.config.build import admission_of, retry_budgets
-from forebay.config.embedding_status import embedding_endpoint_status
+from forebay.config.embedding_status import embedder, embedding_endpoint_status
 from forebay.config.status import status
 from forebay.core.failovers import Failovers
 from forebay.core.observer import Observers
@@ -56,17 +57,22 @@ class Deployment:
     def __init__(self, plan: Plan) -> None:
         self.settings = plan.config.forebay
         loop = asyncio.get_running_loop()
-        self.metrics = Metrics(loop.time)
+        self.metrics = Metrics()
         log = LogObserver()
-        self.failovers = Failovers(Observers(self.metrics, log))
         self.identity = IdentityGuards(self)
+        self.failovers = Failovers(Observers(self.metrics, log, self.identity))
         observer = Observers(self.metrics, log, self.failovers, self.identity)
         admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
         self.limiter = AsyncLimiter(admission, loop)
-        self.metrics.watch(admission)
         self.failovers.watch(admission)
         self.retries = Retries(admission, retry_budgets(plan))
         self.reload = Reload(plan, self.apply, self.needs_restart)
+        for collector in (
+            AdmissionGauges(admission, loop.time),
+            FitnessGauge(self.identity.fitness),
+            ConfigurationMetrics(self.reload),
+        ):
+            self.metrics.watch(collector)
         self._stack = AsyncExitStack()
         self._plan = plan
         self._weighed = _weighed(plan)
@@ -143,11 +149,18 @@ class Deployment:
         Raises:
             Rejected: there is no such embedding model.
         """
-        limiter = self.limiter
-        now = embedding_endpoint_status(
-            self.plan, limiter.admission, self.failovers, limiter.now(), key
-        )
-        return {**now, "identity": self.identity.status(now["model"])}
+        limiter, model = self.limiter, embedder(self.plan, key).id
+        return {
+            **embedding_endpoint_status(
+                self.plan,
+                limiter.admission,
+                self.failovers,
+                limiter.now(),
+                model,
+                self.identity.unfit(model),
+            ),
+            "identity": self.identity.status(model),
+        }
 
     def _warn_of_few_files(self) -> None:
         """Each request needs a descriptor towards its client, and one towards its endpoint."""

@@ -86,8 +86,8 @@ class Exchange:
         response = None
         try:
             now = self.sent_at = call.clock()
-            most_s = min(call.settings.first_byte_s, self.lease.probe_timeout_s)
-            self._first_byte_by = min(now + most_s, call.deadline)
+            most_s = target.first_byte_s or call.settings.first_byte_s
+            self._first_byte_by = min(now + min(most_s, self.lease.probe_timeout_s), call.deadline)
             self.lease.grant.unanswered = True
             response = await target.upstream.send(
                 request.method,

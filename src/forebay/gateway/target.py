@@ -33,6 +33,7 @@ class Target:
         header: tells callers that it answered.
         piece_tokens: see `PlannedEndpoint`.
         batch_limits: see `PlannedEndpoint`.
+        first_byte_s: see `PlannedEndpoint`.
     """
 
     endpoint: Endpoint
@@ -46,6 +47,7 @@ class Target:
     header: tuple[bytes, bytes]
     piece_tokens: int | None
     batch_limits: BatchLimits
+    first_byte_s: float | None
 
     @classmethod
     def make(
@@ -65,6 +67,7 @@ class Target:
             header=(b"x-forebay-endpoint", planned.endpoint.id.encode()),
             piece_tokens=planned.piece_tokens,
             batch_limits=planned.batch_limits,
+            first_byte_s=planned.first_byte_s,
         )
 
     @property

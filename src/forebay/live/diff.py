@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from forebay.live.words import moved, told
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -78,6 +80,7 @@ _CLIENT = (
     "metrics_url",
     "piece_tokens",
     "batch_limits",
+    "first_byte_s",
 )
 _CLIENT_SETTINGS = frozenset({"forebay.timeouts.connect_s", "forebay.scrape_interval_s"})
 # What makes a law, a breaker or a guard; those that run keep theirs until a restart.
@@ -104,43 +107,29 @@ class Diff:
     Args:
         steps: what to do, in this order.
         settings: keys whose new value is in force at once.
+        words: what changes, for people; see `forebay.live.words`.
     """
 
     steps: tuple[Step, ...]
     settings: tuple[str, ...]
+    words: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        return bool(self.steps or self.settings)
+        return bool(self.steps or self.settings or self.words)
 
     def __str__(self) -> str:
-        """What changes, in one line; keys of settings without their values, which may be secret."""
-        added = {step.planned.endpoint.id for step in self.steps if isinstance(step, Add)}
-        left = {step.planned.endpoint.id for step in self.steps if isinstance(step, Drain)}
-        changed = {
-            step.planned.endpoint.id
-            for step in self.steps
-            if isinstance(step, Move | Update | Reconnect)
-        }
-        budgets = [
-            f"budget of {step.group} {'none' if step.budget is None else step.budget}"
-            for step in self.steps
-            if isinstance(step, SetBudget)
-        ]
-        parts = [
-            _listed("added", added),
-            _listed("removed", left),
-            _listed("changed", changed),
-            ", ".join(budgets),
-            _listed("set", self.settings),
-        ]
-        return "; ".join(part for part in parts if part) or "nothing changed"
+        """What changes, in one line without secrets."""
+        return "; ".join(self.words) or "nothing changed"
 
 
 def diff(before: Plan, after: Plan) -> Diff:
     """Find what leads from `before` to `after`."""
     old = {planned.endpoint.id: planned for planned in before.endpoints}
     new = {planned.endpoint.id: planned for planned in after.endpoints}
-    keys = tuple(_changed_settings(before.config, after.config))
+    changed = {
+        key: (one, other) for key, one, other in _changed_settings(before.config, after.config)
+    }
+    keys = changed.keys()
     reconnect_all = not _CLIENT_SETTINGS.isdisjoint(keys)
     stays = [(old[id_], planned) for id_, planned in new.items() if id_ in old]
     moves = [b for a, b in stays if a.endpoint.gpu_group != b.endpoint.gpu_group]
@@ -153,19 +142,21 @@ def diff(before: Plan, after: Plan) -> Diff:
     steps += [Update(b) for _, b in updates if b not in falls]
     steps += [Reconnect(b) for a, b in stays if reconnect_all or _client(a) != _client(b)]
     steps += [Add(planned) for id_, planned in new.items() if id_ not in old]
-    settings = [key for key in keys if not key.startswith(UNTIL_RESTART)]
-    settings += (
-        f"routing of {id_}"
-        for id_, model in after.models.items()
-        if id_ in before.models and before.models[id_].routing != model.routing
-    )
-    return Diff(tuple(steps), tuple(settings))
+    settings = {
+        key: moved(key, *values)
+        for key, values in changed.items()
+        if not key.startswith(UNTIL_RESTART)
+    }
+    for id_, model in after.models.items():
+        if id_ in before.models and before.models[id_].routing != model.routing:
+            settings[f"routing of {id_}"] = f"routing of {id_} {model.routing}"
+    return Diff(tuple(steps), tuple(settings), told(before, after, tuple(settings.values())))
 
 
 def until_restart(first: Plan, now: Plan) -> tuple[str, ...]:
     """The keys whose value in `now` is not in force where `first` was, when it started."""
-    keys = _changed_settings(first.config, now.config)
-    return tuple(key for key in keys if key.startswith(UNTIL_RESTART))
+    changed = _changed_settings(first.config, now.config)
+    return tuple(key for key, *_ in changed if key.startswith(UNTIL_RESTART))
 
 
 def _as_part_of(a: PlannedEndpoint, b: PlannedEndpoint) -> Endpoint:
@@ -190,8 +181,10 @@ def _budget_steps(before: Plan, after: Plan) -> Iterator[SetBudget]:
             yield SetBudget(name, new.get(name))
 
 
-def _changed_settings(before: BaseModel, after: BaseModel, prefix: str = "") -> Iterator[str]:
-    """The keys, as the file has them, of settings that differ."""
+def _changed_settings(
+    before: BaseModel, after: BaseModel, prefix: str = ""
+) -> Iterator[tuple[str, object, object]]:
+    """The settings that differ: each key, as the file has it, and its two values."""
     for name, field in type(after).model_fields.items():
         key = prefix + (field.alias or name)
         old, new = getattr(before, name), getattr(after, name)
@@ -200,8 +193,4 @@ def _changed_settings(before: BaseModel, after: BaseModel, prefix: str = "") -> 
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             yield from _changed_settings(old, new, f"{key}.")
         else:
-            yield key
-
-
-def _listed(what: str, names: set[str] | tuple[str, ...]) -> str:
-    return f"{what} {', '.join(sorted(names))}" if names else ""
+            yield key, old, new

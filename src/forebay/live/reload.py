@@ -43,6 +43,8 @@ class Reload:
     Attributes:
         loaded_at: when the configuration in force was loaded, ISO 8601.
         needs_restart: what it says that is not in force before one.
+        reloads: how often the file was read anew, by what came of it: ``applied``, ``rejected``, or
+            ``needs_restart``, which is applied but for some keys.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Reload:
         self._error_of_sources: str | None = None
         self.loaded_at = _now()
         self.needs_restart: tuple[str, ...] = ()
+        self.reloads = {"applied": 0, "rejected": 0, "needs_restart": 0}
 
     @property
     def error(self) -> str | None:
@@ -77,6 +80,7 @@ class Reload:
             "loaded_at": self.loaded_at,
             "reload_error": self.error,
             "needs_restart": list(self.needs_restart),
+            "reloads": dict(self.reloads),
             "sources": self._sources.status(),
         }
 
@@ -126,9 +130,11 @@ class Reload:
             if is_asked or str(error) != self._error_of_file:
                 _tell("configuration not loaded, the one before stays in force", error)
             self._error_of_file = str(error)
+            self.reloads["rejected"] += 1
             return
         self._good, self._error_of_file, self._error_of_sources = data, None, None
         self.loaded_at = _now()
+        self.reloads["needs_restart" if self.needs_restart else "applied"] += 1
         _log.info("configuration loaded: %s", changes)
         told = set(map(_what, before.warnings))
         for warning in self._plan.warnings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import AsyncExitStack
 
 import pytest
@@ -45,7 +46,10 @@ async def referenced(running):
 
 
 async def cooled_down(running):
-    await eventually(lambda: running.breaker("m")["cooldown_remaining_s"] == 0)
+    """The next request tries the primary; its status rounds, which is not enough."""
+    limiter = running.deployment.limiter
+    primary = next(iter(limiter.admission.states.values()))
+    await eventually(lambda: not primary.broken(limiter.now()))
 
 
 def of_another_model(request):
@@ -88,6 +92,65 @@ class TestAStandIn:
         assert states(running) == ["unverified", "different"]
         assert "has other vectors and is not used" in caplog.text
         await eventually(lambda: running.idle)
+
+    async def test_what_is_found_is_logged_once_however_many_ask(self, serve, gateway, caplog):
+        def gives_none(request):
+            if request["input"] == [PROBE]:
+                return refusal("400 Bad Request", "input_type is required")
+            return embeddings(request)
+
+        caplog.set_level(logging.INFO)
+        behave = of_another_model
+
+        def behaves(request):
+            return behave(request)
+
+        primary, fallback = Flaky(serve), Embedder(serve, behaves)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        primary.mode = "reset"
+
+        async def told_while_asking():
+            """What is told of the fallback, which is compared anew."""
+            caplog.clear()
+            running.deployment.identity.of("m").identity.doubt(f"m@{fallback.url[7:]}")
+            for _ in range(20):
+                await ask(running, texts(1))
+            return [
+                (record.levelname, record.getMessage().partition(f"{fallback.url[7:]} ")[2])
+                for record in caplog.records
+                if fallback.url[7:] in record.getMessage()
+            ]
+
+        found = await told_while_asking()
+        assert [level for level, _ in found] == ["WARNING"]
+        assert found[0][1].startswith("has other vectors and is not used: cosine -0.9487")
+        assert await told_while_asking() == [], "nothing has changed"
+        behave = one_more_dimension
+        found = await told_while_asking()
+        assert [level for level, _ in found] == ["WARNING"]
+        assert "3 dimensions" in found[0][1]
+        behave = gives_none
+        found = await told_while_asking()
+        assert [level for level, _ in found] == ["WARNING"]
+        assert "input_type is required" in found[0][1]
+        behave = embeddings
+        found = await told_while_asking()
+        assert [level for level, _ in found] == ["INFO"]
+        assert found[0][1].startswith("has the model's vectors: cosine 1.0000")
+
+    async def test_it_is_logged_again_in_the_next_outage(self, serve, gateway, caplog):
+        primary, fallback = Flaky(serve), Embedder(serve, of_another_model)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        for outages in (1, 2):
+            primary.mode = "reset"
+            for _ in range(5):
+                await ask(running, texts(1))
+            assert caplog.text.count("has other vectors and is not used") == outages
+            primary.mode = "ok"
+            await cooled_down(running)
+            assert (await ask(running, texts(1))).status == 200
 
     async def test_the_refusal_tells_which_and_why(self, serve, gateway):
         primary, fallback = Flaky(serve), Embedder(serve, of_another_model)
@@ -155,6 +218,9 @@ class TestAStandIn:
         answer = await ask(running, texts(3))
         assert (answer.status, answer.error["code"]) == (502, "identity_unverified")
         assert "input_type is required" in answer.error["message"]
+        assert states(running) == ["unverified", "incomparable"]
+        await ask(running, texts(3))
+        assert (fallback.probes, fallback.requests) == (1, [])
 
     async def test_one_that_calls_the_model_differently_is_asked_by_that_name(self, serve, gateway):
         primary, fallback = Flaky(serve), Flaky(serve)
@@ -176,13 +242,78 @@ class TestAStandIn:
         assert known(running) is None
 
 
+async def look(running, path):
+    async with connected(running.port) as wire:
+        answer = await wire.ask("GET", path, None)
+        return answer.status, answer.json
+
+
+class TestWhoeverLooks:
+    """An operator sees who is unfit wherever there is to see who serves."""
+
+    async def seen(self, running, fallback):
+        _, status = await look(running, "/forebay/embedding-endpoint-status")
+        code, ready = await look(running, "/readyz")
+        id_ = f"m@{fallback.url.removeprefix('http://')}"
+        gauge = running.counted("forebay_unfit", model="m", endpoint=id_, gpu_group="shared")
+        assert ready["unfit"] == ([id_] if gauge else [])
+        assert (code == 200) is ready["ready"] is status["serving"]
+        keys = ("active_model_key", "is_fallback", "serving", "fallback_unfit")
+        return (*(status[key] for key in keys), gauge)
+
+    async def test_sees_that_the_fallback_does_not_serve(self, serve, gateway):
+        behave = of_another_model
+
+        def behaves(request):
+            return behave(request)
+
+        primary, fallback = Flaky(serve), Embedder(serve, behaves)
+        running = await gateway(
+            guarded(primary.url, fallback.url) | {"MODEL_BREAKER_BASE_COOLDOWN_S": 2}
+        )
+        await referenced(running)
+        assert await self.seen(running, fallback) == ("embedding", False, True, None, 0)
+        primary.mode = "reset"
+        assert (await ask(running, texts(1))).status == 502
+        serves = ("embedding", False, False)
+        *state, why, gauge = await self.seen(running, fallback)
+        assert (tuple(state), gauge) == (serves, 1)
+        assert why.startswith("cosine -0.9487 to m@")
+        behave = embeddings
+        running.deployment.identity.of("m").identity.doubt(f"m@{fallback.url[7:]}")
+        assert (await ask(running, texts(1))).status == 200
+        assert await self.seen(running, fallback) == ("embedding:fallback", True, True, None, 0)
+
+    async def test_sees_that_there_is_nothing_to_compare_it_with(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve)
+        primary.mode = "reset"
+        config = guarded(primary.url, fallback.url) | {"MODEL_BREAKER_BASE_COOLDOWN_S": 2}
+        running = await gateway(config)
+        assert (await ask(running, texts(1))).status == 503
+        why = "no regular endpoint of the model has answered since the gateway started"
+        assert await self.seen(running, fallback) == ("embedding", False, False, why, 1)
+
+    async def test_sees_that_the_fallback_serves_for_a_primary_that_is_unfit(self, serve, gateway):
+        primary, fallback = Flaky(serve), Embedder(serve)
+        running = await gateway(guarded(primary.url, fallback.url))
+        await referenced(running)
+        primary.mode = "reset"
+        assert (await ask(running, texts(1))).status == 200
+        primary.mode = of_another_model({"input": [PROBE]})
+        await cooled_down(running)
+        assert (await ask(running, texts(1))).status == 200
+        assert states(running) == ["different", "same"]
+        _, status = await look(running, "/forebay/embedding-endpoint-status")
+        assert (status["is_fallback"], status["active_base_url"]) == (True, f"{fallback.url}/v1")
+
+
 def _all(request, vector):
     data = [{"index": n, "embedding": vector} for n in range(len(request["input"]))]
     return json_response({"object": "list", "data": data})
 
 
 class TestWithoutAReference:
-    async def test_a_stand_in_does_not_serve(self, serve, gateway):
+    async def test_a_stand_in_does_not_serve(self, serve, gateway, caplog):
         primary, fallback = Flaky(serve), Embedder(serve)
         primary.mode = "reset"
         running = await gateway(guarded(primary.url, fallback.url))
@@ -191,6 +322,8 @@ class TestWithoutAReference:
         assert "set forebay.identity.allow_unverified" in answer.error["message"]
         assert fallback.bodies == []
         assert states(running) == ["unverified", "unverified"]
+        await ask(running, texts(3))
+        assert caplog.text.count("is not used, and was not compared") == 1
         await eventually(lambda: running.idle)
 
     async def test_it_does_if_that_is_allowed(self, serve, gateway):

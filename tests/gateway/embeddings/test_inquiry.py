@@ -74,7 +74,7 @@ class TestOneBadInput:
         assert (answer.status, answer.error["code"]) == told
         assert answer.error["message"].startswith(f"input[{place}] ")
         assert "cannot be embedded" in answer.error["message"]
-        assert len(server.requests) <= 1 + 2 * 6
+        assert len(server.requests) <= 1 + 2 * 6 + told[1].endswith("failed")
         await eventually(lambda: running.idle)
 
     @pytest.mark.parametrize("status", [BAD_REQUEST, SERVER_ERROR])
@@ -128,6 +128,71 @@ class TestOneBadInput:
         running = await gateway(one_embedder(Embedder(serve, behave).url, engine="vllm"))
         answer = await ask(running, [[1], [2], [7, 7], [3]])
         assert answer.error["message"].startswith("input[2] ")
+
+
+class TestAnInputThatFailsOnce:
+    """A failure may pass; an input that is blamed for one must not be sent again by its client."""
+
+    @staticmethod
+    def failing_of(text, times):
+        """Fails of a text when that is alone, so many times."""
+        left = times
+
+        def behave(request):
+            nonlocal left
+            if request["input"] == [text] and left:
+                left -= 1
+                return refusal(SERVER_ERROR, "worker died")
+            return embeddings(request)
+
+        return behave
+
+    async def test_it_is_asked_for_again_and_served(self, serve, gateway):
+        server = Embedder(serve, self.failing_of("t2", 1))
+        running = await gateway(one_embedder(server.url, max_batch_items=1))
+        assert_answers(await ask(running, texts(5)), texts(5))
+        assert len(server.requests) == 6
+        assert running.counted("forebay_requests_total", outcome="failure") == 1
+        assert running.breaker("m")["trips"] == 0
+        await eventually(lambda: running.idle)
+
+    async def test_it_is_named_when_it_fails_again(self, serve, gateway):
+        server = Embedder(serve, self.failing_of("t2", 2))
+        running = await gateway(one_embedder(server.url, max_batch_items=1))
+        answer = await ask(running, texts(5), PARTIAL)
+        assert [(e["index"], e["code"]) for e in answer.json["errors"]] == [(2, "input_failed")]
+        assert [request["input"] for request in server.requests].count(["t2"]) == 2
+        assert running.counted("forebay_requests_total", outcome="failure") == 1
+
+    async def test_beside_a_bad_one_it_is_not_blamed(self, serve, gateway):
+        """They are halves of one piece, so both have failed with it."""
+        once = self.failing_of("t2", 1)
+
+        def behave(request):
+            return poisoned(SERVER_ERROR, 3)(request) if "t3" in request["input"] else once(request)
+
+        running = await gateway(one_embedder(Embedder(serve, behave).url))
+        answer = await ask(running, texts(4), PARTIAL)
+        assert [i["index"] for i in answer.json["data"]] == [0, 1, 2]
+        assert [(e["index"], e["code"]) for e in answer.json["errors"]] == [(3, "input_failed")]
+
+    async def test_without_a_retry_left_the_endpoints_answer_is_the_answer(self, serve, gateway):
+        server = Embedder(serve, self.failing_of("t2", 2))
+        running = await gateway(one_embedder(server.url, max_batch_items=1))
+        while running.deployment.retries.take_one("m"):
+            pass
+        answer = await ask(running, texts(3), PARTIAL)
+        assert [(e["index"], e["code"]) for e in answer.json["errors"]] == [(2, "upstream_error")]
+        assert len(server.requests) == 3
+
+    async def test_without_a_retry_left_a_bad_one_among_others_is_named_still(self, serve, gateway):
+        server = Embedder(serve, poisoned(SERVER_ERROR, 1))
+        running = await gateway(one_embedder(server.url))
+        while running.deployment.retries.take_one("m"):
+            pass
+        answer = await ask(running, texts(2))
+        assert (answer.status, answer.error["code"]) == (422, "input_failed")
+        assert answer.error["message"].startswith("input[1] ")
 
 
 class TestAnEndpointThatIsDown:

@@ -62,6 +62,6 @@ class LogObserver(Observer):
         """A failover wants to be known: what is left has less room. A recovery is news."""
         del now
         if serves:
-            _log.warning("failover model=%s primary unreachable, its fallback serves it", model)
+            _log.warning("failover model=%s primary unreachable, its fallback takes over", model)
         else:
             _log.info("recovery model=%s failed back to primary", model)

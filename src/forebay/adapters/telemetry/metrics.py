@@ -5,20 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from forebay.adapters.telemetry.counts import Counts, Durations
+from forebay.adapters.telemetry.gauges import labels_of
 from forebay.core.admission import Observer
-from forebay.core.breaker import BreakerState
 from forebay.core.model import TimingKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from prometheus_client.registry import Collector
 
-    from prometheus_client import Metric
-
-    from forebay.core.admission import Admission
     from forebay.core.breaker import Change
     from forebay.core.model import Decision, Ending, Endpoint, Outcome, Ticket
 
@@ -26,19 +21,13 @@ _OUTPUT_TOKEN = TimingKind.OUTPUT_TOKEN
 _QUEUE_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 30, 60)
 _OUTPUT_TOKEN_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.2, 0.4, 1)
-_STATES = tuple(BreakerState)
 
 
 class Metrics(Observer):
-    """Counts what happens; what *is* (in flight, limits) is read from admission when scraped.
+    """Counts what happens; what *is* (in flight, limits) is read when scraped: see `gauges`."""
 
-    Args:
-        clock: the loop's clock, which admission runs on.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self._clock = clock
         of_model = ["model", "class"]
         of_endpoint = ["model", "endpoint", "gpu_group"]
         self._requests = Counts(
@@ -99,9 +88,9 @@ class Metrics(Observer):
             _OUTPUT_TOKEN_BUCKETS,
         )
 
-    def watch(self, admission: Admission) -> None:
-        """Show what `admission` holds, whenever somebody looks."""
-        self.registry.register(_State(admission, self._clock))
+    def watch(self, collector: Collector) -> None:
+        """Show what a collector reads, whenever somebody looks."""
+        self.registry.register(collector)
 
     def forget(self, endpoint_id: str) -> None:
         """Drop the series of an endpoint that is gone: where they come and go there is no end."""
@@ -125,93 +114,27 @@ class Metrics(Observer):
 
     def first_token(self, endpoint: Endpoint, seconds: float) -> None:
         """A stream's first event has come."""
-        self._first_token_s.add(_labels(endpoint), seconds)
+        self._first_token_s.add(labels_of(endpoint), seconds)
 
     def ended(self, endpoint: Endpoint, ending: Ending) -> None:
         """An admitted request has ended."""
-        self._requests.add((*_labels(endpoint), ending.outcome))
+        self._requests.add((*labels_of(endpoint), ending.outcome))
         for timing in ending.timings:
             if timing.kind is _OUTPUT_TOKEN:
-                self._output_token_s.add(_labels(endpoint), timing.seconds)
+                self._output_token_s.add(labels_of(endpoint), timing.seconds)
 
     def limit_changed(self, endpoint: Endpoint, decision: Decision, now: float) -> None:
         """Count a move of a limit, by the stable part of its reason."""
         del now
         code = decision.reason.partition(":")[0]
-        self._limit_changes.add((*_labels(endpoint), code))
+        self._limit_changes.add((*labels_of(endpoint), code))
 
     def breaker_changed(self, endpoint: Endpoint, change: Change, now: float) -> None:
         """Count a breaker's change of state."""
         del now
-        self._breaker_changes.add((*_labels(endpoint), change.after))
+        self._breaker_changes.add((*labels_of(endpoint), change.after))
 
     def stand_in_changed(self, model: str, now: float, *, serves: bool) -> None:
         """Count a failover, or a recovery."""
         del now
         (self._failovers if serves else self._recoveries).add((model,))
-
-
-class _State(Collector):
-    """Gauges that are read from admission at the moment of a scrape."""
-
-    def __init__(self, admission: Admission, clock: Callable[[], float]) -> None:
-        self._admission = admission
-        self._clock = clock
-
-    def collect(self) -> Iterator[Metric]:
-        of_member = ["model", "endpoint", "gpu_group", "class"]
-        inflight = GaugeMetricFamily("forebay_inflight", "Slots in use", labels=of_member)
-        limit = GaugeMetricFamily(
-            "forebay_limit", "In-flight limit of an endpoint", labels=of_member[:3]
-        )
-        state = GaugeMetricFamily(
-            "forebay_breaker_state", "1 for the state it is in", labels=[*of_member[:3], "state"]
-        )
-        now = self._clock()
-        for each in self._admission.states.values():
-            labels = _labels(each.endpoint)
-            for service_class, slots in each.inflight_by_class.items():
-                inflight.add_metric([*labels, service_class], slots)
-            limit.add_metric(labels, each.limit)
-            current = each.breaker.state(now)
-            for name in _STATES:
-                state.add_metric([*labels, name], float(current is name))
-        yield from (inflight, limit, state, self._queued(), self._budgets())
-        yield from self._protection()
-
-    def _queued(self) -> Metric:
-        queued = GaugeMetricFamily(
-            "forebay_queued", "Requests that wait", labels=["model", "class"]
-        )
-        for (model, service_class), queue in self._admission.queues.items():
-            queued.add_metric([model, service_class], len(queue))
-        return queued
-
-    def _protection(self) -> tuple[Metric, Metric]:
-        ratio = GaugeMetricFamily(
-            "forebay_protection_ratio",
-            "Chat's times over what they are without best-effort work, as judged last",
-            labels=["gpu_group"],
-        )
-        share = GaugeMetricFamily(
-            "forebay_best_effort_share",
-            "Best-effort slots that chat bears; below 1 a part of the time",
-            labels=["gpu_group"],
-        )
-        guards = {room.guard: None for room in self._admission.rooms.values() if room.guard}
-        for guard in guards:
-            share.add_metric([guard.group], guard.share)
-            if guard.ratio is not None:
-                ratio.add_metric([guard.group], guard.ratio)
-        return ratio, share
-
-    def _budgets(self) -> Metric:
-        budget = GaugeMetricFamily("forebay_budget", "Joint budget of a GPU", labels=["gpu_group"])
-        for room in self._admission.rooms.values():
-            if room.budget is not None:
-                budget.add_metric([room.name], room.budget)
-        return budget
-
-
-def _labels(endpoint: Endpoint) -> tuple[str, str, str]:
-    return (endpoint.model, endpoint.id, endpoint.gpu_group)

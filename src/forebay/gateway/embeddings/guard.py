@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from forebay.core.identity import Identity
+from forebay.core.identity import Identity, Likeness
 from forebay.core.model import Ending, Outcome
 from forebay.gateway.call import TIMEOUT_HEADER, Call
 from forebay.gateway.embeddings import answers
+from forebay.gateway.embeddings.findings import NO_REFERENCE, Findings
 from forebay.gateway.embeddings.held import HeldAnswer, InvalidAnswer, Room
 from forebay.gateway.embeddings.results import excerpt
 from forebay.gateway.exchange import Exchange
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from forebay.drivers.aio import Lease
     from forebay.gateway.target import Target
 
-_log = logging.getLogger(__name__)
-
 # Long enough that models differ in it, short enough that none cuts it.
 PROBE = "A reservoir stores the water of wet years for the fields of dry ones."
 _CONFIGURATION = Ending(Outcome.CONFIGURATION)
@@ -44,6 +43,18 @@ _vector = msgspec.json.Decoder(list[float])
 
 class Incomparable(Exception):  # noqa: N818 - why, to go into a message
     """An endpoint that serves, but gives no vector of the probe."""
+
+
+class Unfit(Failed):
+    """An endpoint must not be used for the model; `Findings` has logged why, once."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused, _CONFIGURATION)
+
+    @property
+    def level(self) -> int:
+        """Every request to the model meets it."""
+        return logging.DEBUG
 
 
 class ModelGuard:
@@ -56,6 +67,7 @@ class ModelGuard:
 
     Attributes:
         identity: what is known by now.
+        findings: what the log has been told of it.
     """
 
     def __init__(self, model: str, settings: IdentitySettings, clock: Callable[[], float]) -> None:
@@ -63,7 +75,7 @@ class ModelGuard:
         self.identity = Identity(settings.min_cosine)
         self._allow_unverified = settings.allow_unverified
         self._clock = clock
-        self._warned_of: set[str] = set()
+        self.findings = Findings(model)
         # By endpoint: comparisons that are under way, and what comes of them.
         self._under_way: dict[str, asyncio.Future[Verdict | Failed]] = {}
 
@@ -72,10 +84,19 @@ class ModelGuard:
         """Ids of the endpoints that must not be used."""
         return self.identity.unfit(self._clock())
 
+    def why_unfit(self, endpoint_id: str, *, stands_in: bool) -> str | None:
+        """Why an endpoint would not be used, as far as is known; None: it would be."""
+        verdict = self.identity.last(endpoint_id)
+        if verdict is not None:
+            return None if verdict.same else verdict.reason
+        if stands_in and self.identity.reference is None and not self._allow_unverified:
+            return NO_REFERENCE
+        return None
+
     def keep(self, endpoint_ids: Collection[str]) -> None:
         """Forget all other endpoints."""
         self.identity.keep(endpoint_ids)
-        self._warned_of &= set(endpoint_ids)
+        self.findings.keep(endpoint_ids)
 
     async def check(self, call: Call, target: Target, lease: Lease) -> None:
         """See that an endpoint's vectors are the model's.
@@ -95,7 +116,8 @@ class ModelGuard:
                 return
             verdict = await self._compared(call, target, lease)
         if not verdict.same:
-            raise Failed(_mismatch(self.model, target, verdict), _CONFIGURATION)
+            self.findings.found(target.id, verdict)  # of another outage, perhaps
+            raise Unfit(_refused(self.model, target, verdict))
 
     async def _compared(self, call: Call, target: Target, lease: Lease) -> Verdict:
         """Compare an endpoint, or wait for what another request finds out that does."""
@@ -132,38 +154,26 @@ class ModelGuard:
 
     def _go_without_reference(self, target: Target) -> None:
         """Let a stand-in serve that nothing can be compared with, if that is allowed."""
+        self.findings.unverified(target.id, used=self._allow_unverified)
         if self._allow_unverified:
-            if target.id not in self._warned_of:
-                self._warned_of.add(target.id)
-                _log.warning("%s serves %r without having been compared", target.name, self.model)
             return
         message = (
             f"{target.name} stands in for {self.model!r}, and no regular endpoint of that has "
             "answered since the gateway started, with which its vectors could be compared; bring "
             "one back, or set forebay.identity.allow_unverified"
         )
-        raise Failed(Refused(503, message, code="identity_unverified"), _CONFIGURATION)
+        raise Unfit(Refused(503, message, code="identity_unverified"))
 
     async def _judged(self, call: Call, target: Target, lease: Lease) -> Verdict:
+        identity, clock = self.identity, self._clock
         try:
             vector = await self._embedded(call, target, lease)
         except Incomparable as why:
-            message = f"{target.name} cannot be compared for {self.model!r}: {why}"
-            if self._stands_in(target):
-                refused = Refused(502, message, code="identity_unverified")
-                raise Failed(refused, _CONFIGURATION) from None
-            _log.warning("%s", message)
-            return self.identity.trust(target.id, str(why), self._clock())
-        verdict = self.identity.judge(target.id, vector, self._clock())
-        if not verdict.same:
-            _log.error(
-                "identity model=%s endpoint=%s has other vectors and is not used: %s",
-                self.model,
-                target.id,
-                verdict.reason,
-            )
+            decide = identity.reject if self._stands_in(target) else identity.trust
+            verdict = decide(target.id, str(why), clock())
         else:
-            _log.info("identity model=%s endpoint=%s %s", self.model, target.id, verdict.reason)
+            verdict = identity.judge(target.id, vector, clock())
+        self.findings.found(target.id, verdict)
         return verdict
 
     async def _embedded(self, call: Call, target: Target, lease: Lease) -> Sequence[float]:
@@ -185,8 +195,8 @@ class ModelGuard:
 
     def status(self, endpoints: Sequence[str]) -> dict[str, Any]:
         """What is known, as plain values."""
-        identity, now = self.identity, self._clock()
-        verdicts = {id_: identity.verdict(id_, now) for id_ in endpoints}
+        identity = self.identity
+        verdicts = {id_: identity.last(id_) for id_ in endpoints}
         return {
             "reference": identity.reference.endpoint_id if identity.reference else None,
             "endpoints": {id_: _verdict_json(verdict) for id_, verdict in verdicts.items()},
@@ -222,7 +232,10 @@ def _probing(call: Call, model: str, held: HeldAnswer) -> Call:
     )
 
 
-def _mismatch(model: str, target: Target, verdict: Verdict) -> Refused:
+def _refused(model: str, target: Target, verdict: Verdict) -> Refused:
+    if verdict.likeness is Likeness.INCOMPARABLE:
+        message = f"{target.name} cannot be compared for {model!r}: {verdict.reason}"
+        return Refused(502, message, code="identity_unverified")
     message = (
         f"{target.name} gives other vectors than {model!r} has ({verdict.reason}); it is not used. "
         "See that it serves the same model with the same pooling and normalisation"
@@ -234,6 +247,4 @@ def _verdict_json(verdict: Verdict | None) -> dict[str, Any]:
     if verdict is None:
         return {"state": "unverified", "cosine": None, "reason": None}
     cosine = None if verdict.cosine is None else round(verdict.cosine, 4)
-    same = "trusted" if verdict.cosine is None else "same"
-    state = same if verdict.same else "different"
-    return {"state": state, "cosine": cosine, "reason": verdict.reason}
+    return {"state": verdict.likeness, "cosine": cosine, "reason": verdict.reason}

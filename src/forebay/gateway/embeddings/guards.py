@@ -19,6 +19,8 @@ from forebay.gateway.look import Look
 from forebay.gateway.message import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forebay.core.breaker import Change
     from forebay.core.model import Endpoint
     from forebay.gateway.deployment import Deployment
@@ -71,10 +73,33 @@ class IdentityGuards(Observer):
             for guard in self._guards.values():
                 guard.identity.doubt(endpoint.id)
 
+    def stand_in_changed(self, model: str, now: float, *, serves: bool) -> None:  # noqa: ARG002 - as above
+        """Say anew what is found of the stand-ins in every outage."""
+        guard = self._guards.get(model)
+        if serves and guard is not None:
+            guard.findings.tell_again()
+
     def status(self, model: str) -> dict[str, Any] | None:
         """What is known of a model's endpoints; None where nothing guards it."""
         guard, served = self.of(model), self._deployment.plan.models[model]
         return guard.status((*served.endpoints, *served.fallbacks)) if guard else None
+
+    def unfit(self, model: str) -> dict[str, str]:
+        """Ids of the endpoints that are not used for a model, and why."""
+        guard, served = self.of(model), self._deployment.plan.models[model]
+        if guard is None:
+            return {}
+        reasons = {id_: guard.why_unfit(id_, stands_in=False) for id_ in served.endpoints}
+        reasons |= {id_: guard.why_unfit(id_, stands_in=True) for id_ in served.fallbacks}
+        return {id_: reason for id_, reason in reasons.items() if reason is not None}
+
+    def fitness(self) -> Iterator[tuple[str, Endpoint, bool]]:
+        """Each guarded model, each of its endpoints, and whether that is fit for it."""
+        plan, states = self._deployment.plan, self._deployment.limiter.admission.states
+        for model in filter(self.of, plan.models):
+            unfit, served = self.unfit(model), plan.models[model]
+            for id_ in (*served.endpoints, *served.fallbacks):
+                yield model, states[id_].endpoint, id_ not in unfit
 
     def start(self) -> None:
         """Begin to take references, while the endpoints that they come from are there."""

@@ -9,6 +9,8 @@ size of the batch, about one input in it, or about anything else, and only askin
 2. The piece is asked for again in two halves; a half that is refused, again in two, and so on. One
    input among n is found after log2(n) steps, and named. If both halves pass, the batch was too
    large for the endpoint, which from now on gets no larger ones for a while.
+3. An input at which the endpoint fails by itself is asked for once more: the failure may have been
+   a passing one. It is named when that fails too.
 
 Only what the endpoint answers itself is looked into: one that cannot be reached, or has nobody
 behind it (502, 503), is down. The breaker counts the first failure as it counts any; what the
@@ -29,6 +31,8 @@ from forebay.gateway.failure import Failed
 from forebay.gateway.refusal import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.adapters.engines.batching import BatchLimits
     from forebay.drivers.aio import Lease
     from forebay.gateway.call import Call
@@ -72,12 +76,17 @@ class Inquiry:
         call: the request.
         remaining: where pieces that come again go.
         room: see `HeldAnswer`.
+        once_more: whether an input may be asked for again at the endpoint that failed of it; called
+            only if it is to be.
     """
 
-    def __init__(self, call: Call, remaining: Remaining, room: Room) -> None:
+    def __init__(
+        self, call: Call, remaining: Remaining, room: Room, once_more: Callable[[], bool]
+    ) -> None:
         self._call = call
         self._remaining = remaining
         self._room = room
+        self._once_more = once_more
         self._times_fewer = 0
         self._serving: set[str] = set()  # ids of endpoints that have served this request
 
@@ -161,6 +170,12 @@ class Inquiry:
             return None
         ending = Ending(_CLIENT_ERROR) if failed and piece.after_failure else refusal.ending
         if piece.inputs == 1:
+            if failed and piece.failed_alone is not piece.known:
+                if self._once_more():
+                    self._remaining.once_more(piece)
+                    return ending
+                if not piece.after_failure:  # once is not enough, with a larger piece it was twice
+                    return None
             raise _named(piece, refusal, ending, failed=failed)
         measure: Measure = "max_tokens" if failed else "max_inputs"
         return ending if self._remaining.halve(piece, measure, after_failure=failed) else None

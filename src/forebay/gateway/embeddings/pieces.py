@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forebay.core.model import Ending, Outcome, ServiceClass, Ticket
@@ -82,7 +83,8 @@ class Pieces:
         self._at_work: list[KnownEndpoint] = []  # one for each piece under way
         self._turn = asyncio.Lock()
         self._room = Room()
-        self._inquiry = Inquiry(call, self._remaining, self._room)
+        once_more = partial(deployment.retries.take_one, self._model)
+        self._inquiry = Inquiry(call, self._remaining, self._room, once_more)
         self.queued_s = 0.0
 
     async def run(self) -> Results:
@@ -114,9 +116,9 @@ class Pieces:
             try:
                 lease = await self._slot()
             except Refused as refused:
-                for start, stop, _, attempts in self._remaining.give_up():
+                for left in self._remaining.give_up():
                     # Why the first attempt failed is what the client should know.
-                    self._results.give_up(start, stop, attempts.refused or refused)
+                    self._results.give_up(left.start, left.stop, left.attempts.refused or refused)
                 return
             if self._remaining.one_at_a_time:
                 await self._use(lease)

@@ -77,13 +77,14 @@ class Remaining:
             known: the endpoint.
             most_tokens: what `next_tokens` said when the slot was asked for.
         """
-        start, stop, half_of, attempts = self._ranges.pop(self._first_for(known))
+        range_ = self._ranges.pop(self._first_for(known))
+        start, stop, half_of, attempts, failed_alone = range_
         stop_at = self.inputs.until_tokens(start, stop, most_tokens)
         end = self._end(start, max(stop_at, start + 1), known)
         if end < stop:
-            self._insert(Range(end, stop, half_of, attempts))
+            self._insert(range_._replace(start=end))
         as_float = self.inputs.encoding == "base64" and (self.as_float or known.refuses_base64)
-        return Piece(start, end, known, as_float, half_of, attempts)
+        return Piece(start, end, known, as_float, half_of, attempts, failed_alone)
 
     def _first_for(self, known: KnownEndpoint) -> int:
         """The place of the first range that has not failed there; the first one if all have.
@@ -147,6 +148,10 @@ class Remaining:
         self._insert(Range(piece.start, middle, halves, piece.attempts))
         self._insert(Range(middle, piece.stop, halves, piece.attempts))
         return True
+
+    def once_more(self, piece: Piece) -> None:
+        """Ask for a piece of one input again, as its endpoint failed of it for the first time."""
+        self._insert(Range(piece.start, piece.stop, piece.half_of, piece.attempts, piece.known))
 
     def fewer_at_once(self, piece: Piece) -> None:
         """Ask for a piece again half by half, one after the other, as long as it is this endpoint.
