@@ -3,14 +3,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 from typer.testing import CliRunner, Result
 
 from forebay.cli._app import app
 from forebay.config.schema import override_keys
+from support.cluster import cluster, endpoint, endpoint_slice
+from support.name_server import name_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.name_server import NameServer
 
 EXAMPLES = Path(__file__).parents[1] / "config" / "examples"
 CHAT = {"id": "chat", "base_url": "http://gpu-a.lan:8000", "gpu_group": "gb10"}
@@ -137,6 +146,10 @@ def test_json_holds_what_the_tables_show(tmp_path: Path) -> None:
         "model_key": "chat",
         "engine": None,
         "piece_tokens": None,
+        "max_batch_items": None,
+        "max_batch_tokens": None,
+        "max_batch_bytes": None,
+        "first_byte_s": 600,
     }
     assert told["groups"]["gb10"] == {
         "name": "gb10",
@@ -161,6 +174,9 @@ def test_json_holds_what_the_tables_show(tmp_path: Path) -> None:
         ({"slot_weight": 2, "piece_tokens": 0}, "2 slots "),
         ({"tokens_per_slot": 512}, "1 slot per 512 tokens; pieces of 2048 tokens"),
         ({"tokens_per_slot": 9, "slot_weight": 3}, "1 slot per 9 tokens, 3 at least; pieces"),
+        ({"max_batch_items": 32, "piece_tokens": 0}, "1 slot; at most 32 items"),
+        ({"max_batch_tokens": 9, "max_batch_bytes": 8}, "2048 tokens; at most 9 tokens, 8 bytes"),
+        ({"first_byte_s": 2.5}, "2048 tokens; 2.5 s to its first byte"),
     ],
 )
 def test_what_a_request_takes_is_shown(tmp_path: Path, keys: dict[str, Any], shown: str) -> None:
@@ -188,6 +204,69 @@ def test_a_probe_that_fails_is_shown_and_fails_the_check(tmp_path: Path) -> None
     (answer,) = json.loads(as_json.stdout)["probes"]
     assert answer["endpoint"] == "chat@127.0.0.1:1"
     assert answer["ok"] is False
+
+
+@pytest.fixture
+def dns() -> Iterator[NameServer]:
+    """A DNS server that answers while a command runs, in a thread of its own."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(name_server()) as server,
+    ):
+        yield server
+
+
+def found_by(tmp_path: Path, server: NameServer, url: str, *options: str) -> Result:
+    return checked(
+        tmp_path,
+        "--probe",
+        *options,
+        chat_models=[{"id": "chat", "endpoints": [{"discover": url}]}],
+        forebay={"discovery": {"nameservers": [server.address]}},
+    )
+
+
+def test_a_probe_looks_sources_up_and_asks_whom_they_find(tmp_path: Path, dns: NameServer) -> None:
+    dns.zone["llm.lan", "A"] = ["127.0.0.1", "127.0.0.2"]
+    result = found_by(tmp_path, dns, "dns://llm.lan:1/v1")
+    assert "dns://llm.lan:1/v1 finds http://127.0.0.1:1/v1, http://127.0.0.2:1/v1" in result.stdout
+    rows = [line for line in result.stdout.splitlines() if "not reachable" in line]
+    assert len(rows) == 2
+    told = json.loads(found_by(tmp_path, dns, "dns://llm.lan:1/v1", "--json").stdout)
+    assert told["found"]["dns://llm.lan:1/v1"]["found"] == [
+        "http://127.0.0.1:1/v1",
+        "http://127.0.0.2:1/v1",
+    ]
+    assert len(told["probes"]) == 2
+
+
+def test_a_source_that_cannot_be_looked_up_fails_the_probe(tmp_path: Path, dns: NameServer) -> None:
+    result = found_by(tmp_path, dns, "dns://llm.lan:1/v1")
+    assert result.exit_code == 1
+    assert "dns://llm.lan:1/v1: cannot be looked up: there is no such name" in result.stdout
+    assert result.stderr == ""
+    dns.zone["_llm._tcp.lan", "SRV"] = ["0 0 1 ."]
+    result = found_by(tmp_path, dns, "srv://_llm._tcp.lan/v1")
+    assert result.exit_code == 1
+    assert "srv://_llm._tcp.lan/v1 finds no endpoint" in result.stdout
+
+
+def test_a_pod_that_is_found_in_kubernetes_is_probed(tmp_path: Path) -> None:
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(cluster()) as api,
+    ):
+        pods = endpoint_slice(endpoint("127.0.0.1"), ports=(("http", 1),))
+        portal.call(partial(api.put, pods))
+        url = "k8s://ml/vllm:http/v1"
+        result = checked(
+            tmp_path,
+            "--probe",
+            chat_models=[{"id": "chat", "endpoints": [{"discover": url}]}],
+            forebay={"discovery": {"kubernetes_url": api.url}},
+        )
+    assert f"{url} finds http://127.0.0.1:1/v1" in result.stdout
+    assert "chat@127.0.0.1:1" in result.stdout
 
 
 def test_the_schema_is_printed_without_any_file() -> None:

@@ -110,6 +110,22 @@ def test_the_defaults_are_those_that_are_promised() -> None:
         ('"gpu_group"', '"group"', "lab.json:4:71: chat_models[0].group: unknown key; did you"),
         ('"gpu_group"', '"zz"', "unknown key; there are: base_url, gpu_group,"),
         (
+            '"gpu_group"',
+            '"GPU_CONCURRENCY_BUDGETS"',
+            "unknown key here; it belongs in the file itself, outside of any other object",
+        ),
+        ('"gpu_group"', '"log_level"', "unknown key here; it belongs in forebay"),
+        (
+            '"gpu_group": "gb10"',
+            '"gpu_group": "gpu-{hostname}"',
+            "gpu_group: has the unknown placeholder {hostname}; did you mean {host}? (got",
+        ),
+        (
+            '"gb10": 6,',
+            '"gb10": 6, "gpu-{Host_}": 6,',
+            "has the unknown placeholder {host_}; did you mean {host}?",
+        ),
+        (
             '"gb10": 6,',
             '"gb10": 6.5,',
             "lab.json:9:32: GPU_CONCURRENCY_BUDGETS.gb10: must be a whole number (got 6.5)",
@@ -193,6 +209,30 @@ def test_all_problems_are_told_at_once() -> None:
         (
             {"forebay": {"limit": {"law": "gradient_aimd", "back_off": 0.5}}},
             "forebay.limit.back_off: unknown key; did you mean 'backoff'?",
+        ),
+        (
+            {"max_parallel_calls": 3},
+            "max_parallel_calls: unknown key here; it belongs in an entry of chat_models, embed",
+        ),
+        (
+            {"timeouts": {}},
+            "timeouts: unknown key here; it belongs in forebay",
+        ),
+        (
+            {"forebay": {"first_byte_s": 3}},
+            "an entry of chat_models, embedding_models or rerank_models, or forebay.timeouts",
+        ),
+        (
+            {"forebay": {"MODEL_CIRCUIT_BREAKER": True}},
+            "it belongs in the file itself, outside of any other object",
+        ),
+        (
+            {"forebay": {"backoff": 0.5}},
+            "forebay.backoff: unknown key here; it belongs in forebay.limit",
+        ),
+        (
+            {"max_concurrent_requests": 4},
+            "embedding_models or rerank_models; or did you mean 'MODEL_MAX_CONCURRENT_REQUESTS'?",
         ),
         ({"forebay": {"limit": {"law": "gradient_aimd", "backoff": 1}}}, "must be less than 1"),
         (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -352,6 +353,20 @@ def test_after_a_recovery_concurrency_starts_at_the_floor_and_doubles() -> None:
     assert breaker.snapshot(5.0 + 180).ramping
     assert breaker.cap(1, 64, 1e9) == 64
     assert not breaker.snapshot(1e9).ramping
+
+
+def test_a_ramp_tells_when_it_ends_and_ends_then() -> None:
+    breaker = make()
+    assert breaker.ramp(2, 64, 0.0) is None
+    trip(breaker, 0.0)
+    call(breaker, Outcome.OK, 5.0)
+    assert breaker.ramp(2, 64, 5.0) == (2, 150)
+    assert breaker.ramp(2, 64, 65.0) == (8, 90)
+    assert breaker.ramp(3, 64, 65.0).left_s == pytest.approx(30 * math.log2(64 / 3) - 60)
+    assert breaker.ramp(1, 4096, 65.0) == (4, 240), "it ends after ten doublings, wherever it is"
+    assert breaker.ramp(64, 64, 65.0) == (64, 0)
+    assert breaker.ramp(2, 64, 155.0) == (64, 0)
+    assert breaker.ramp(2, 64, 1e9) is None
 
 
 def test_one_primary_and_one_fallback_cost_one_attempt_per_cooldown() -> None:

@@ -58,8 +58,10 @@ def test_every_command_in_the_docs_exists() -> None:
 def test_every_metric_in_the_docs_exists_and_every_metric_is_in_the_docs() -> None:
     text = (ROOT / "docs/operating.md").read_text("utf-8")
     told = set(re.findall(r"^\| `(forebay_\w+)`", text, re.MULTILINE))
-    source = (ROOT / "src/forebay/adapters/telemetry/metrics.py").read_text("utf-8")
-    counters = set(re.findall(r'Counts\(\s*registry,\s*"(forebay_\w+)"', source))
+    modules = (ROOT / "src/forebay/adapters/telemetry").glob("*.py")
+    source = "".join(module.read_text("utf-8") for module in modules)
+    is_counter = r'(?:Counts\(\s*registry,|CounterMetricFamily\()\s*"(forebay_\w+)"'
+    counters = set(re.findall(is_counter, source))
     made = set(re.findall(r'"(forebay_\w+)"', source))
     assert told == (made - counters) | {f"{name}_total" for name in counters}
 

@@ -143,6 +143,7 @@ async def test_status_names_everything_and_no_secret(host, gateway):
         "loaded_at",
         "reload_error",
         "needs_restart",
+        "reloads",
         "sources",
     }
 

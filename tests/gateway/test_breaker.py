@@ -35,6 +35,7 @@ async def asked(running, body=None, headers=()):
 
 async def test_it_opens_refuses_quickly_probes_and_closes(host, gateway):
     running = await gateway(emulated(host, **FAST))
+    assert running.endpoint("chat")["ramp"] is None
     host.faults.add(Reset(engine="chat"))
     assert [(await asked(running)).status for _ in range(2)] == [502, 502]
     assert running.breaker("chat")["state"] == "open"
@@ -52,8 +53,30 @@ async def test_it_opens_refuses_quickly_probes_and_closes(host, gateway):
     await eventually(lambda: running.breaker("chat")["state"] == "half_open")
     assert (await asked(running)).status == 200  # the probe, and an ordinary request too
     assert running.breaker("chat")["state"] == "closed"
-    assert running.endpoint("chat")["limit"] < 8  # and it ramps
+    chat = running.endpoint("chat")
+    assert chat["ramp"]["cap"] == chat["limit"] == 1
+    assert chat["limit_reason"] == "ramp: after outage"
+    assert chat["ramp"]["fraction"] == 0.125
+    assert 80 < chat["ramp"]["ends_in_s"] <= 90, "three times 30 s from 1 to 8"
     assert (await asked(running)).status == 200
+
+
+async def test_the_status_of_a_ramp_needs_no_requests_to_be_true(host, gateway):
+    ramp = {"breaker": {"ramp_double_s": 0.1}}
+    running = await gateway(emulated(host, forebay=ramp, **FAST))
+    host.faults.add(Reset(engine="chat", next=2))
+    for _ in range(2):
+        await asked(running)
+    await eventually(lambda: running.breaker("chat")["state"] == "half_open")
+    assert running.status()["models"]["chat"]["capacity"] == 0
+    assert (await asked(running)).status == 200
+    caps = {running.endpoint("chat")["ramp"]["cap"]}
+    while (chat := running.endpoint("chat"))["ramp"] is not None:
+        caps.add(chat["ramp"]["cap"])
+        assert chat["limit"] == chat["ramp"]["cap"]
+        await anyio.sleep(0.01)
+    assert {1, 2, 4} <= caps
+    assert (chat["limit"], running.status()["models"]["chat"]["capacity"]) == (8, 8)
 
 
 async def test_a_failed_probe_makes_the_next_pause_longer(host, gateway):

@@ -275,7 +275,9 @@ async def test_settings_of_the_gateway_itself_move(host, gateway):
         running,
         emulated(host, forebay={"api_keys": keys, "body_limit_bytes": 200, "log_level": "error"}),
     )
-    assert said == "set forebay.api_keys, forebay.body_limit_bytes, forebay.log_level"
+    assert said == (
+        "set forebay.api_keys, forebay.body_limit_bytes 67108864->200, forebay.log_level"
+    )
     try:
         assert (await ask(running)).status == 401
         key = ("authorization", "Bearer sk-client-secret")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from forebay.config.editor import json_schema
 from forebay.config.probe import Probe, probe
 from forebay.config.settings import Protection
 from forebay.errors import ConfigError
+from forebay.live import look_up
 
 _PIPE_WIDTH = 200
 
@@ -34,8 +36,12 @@ def report(file: Path | None, *, ask: bool, strict: bool, as_json: bool) -> bool
         strict: a warning is an error.
         as_json: print JSON.
     """
+    found: dict[str, Any] = {}
     try:
         plan = load(file)
+        if ask and plan.sources:
+            found = _looked_up(plan)
+            plan = load(file, found={url: told["found"] for url, told in found.items()})
     except ConfigError as error:
         if as_json:
             print(json.dumps({"ok": False, "errors": _errors(error)}, indent=2))
@@ -44,12 +50,22 @@ def report(file: Path | None, *, ask: bool, strict: bool, as_json: bool) -> bool
         return False
     probes = asyncio.run(probe(plan)) if ask else None
     failed = any(not answer.ok for answer in probes or ())
+    failed = failed or any(told["failure"] or not told["found"] for told in found.values())
     ok = not failed and not (strict and plan.warnings)
     if as_json:
-        print(json.dumps(_as_json(plan, probes, ok=ok), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_json(plan, probes, found, ok=ok), indent=2, ensure_ascii=False))
     else:
-        _print(plan, probes, ok=ok)
+        _print(plan, probes, found, ok=ok)
     return ok
+
+
+def _looked_up(plan: Plan) -> dict[str, Any]:
+    """What the plan's sources find; what they log of it is printed here once."""
+    logging.disable(logging.WARNING)
+    try:
+        return asyncio.run(look_up(plan))
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _errors(error: ConfigError) -> list[dict[str, str]]:
@@ -66,7 +82,9 @@ def _print_errors(error: ConfigError) -> None:
     console.print(f"{len(lines)} error{'s' * (len(lines) > 1)}: this must not start")
 
 
-def _as_json(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> dict[str, Any]:
+def _as_json(
+    plan: Plan, probes: list[Probe] | None, found: dict[str, Any], *, ok: bool
+) -> dict[str, Any]:
     protection = plan.config.forebay.protection
     result: dict[str, Any] = {
         "ok": ok,
@@ -80,6 +98,8 @@ def _as_json(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> dict[str, A
                 "model_key": planned.model_key,
                 "engine": planned.engine,
                 "piece_tokens": planned.piece_tokens,
+                **_batches(planned),
+                "first_byte_s": _first_byte_s(plan, planned),
             }
             for planned in plan.endpoints
         },
@@ -90,16 +110,31 @@ def _as_json(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> dict[str, A
     }
     if probes is not None:
         result["probes"] = [asdict(answer) for answer in probes]
+        result["found"] = found
     return result
 
 
-def _print(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> None:
+def _batches(planned: PlannedEndpoint) -> dict[str, int | None]:
+    """What is configured of how much the endpoint takes in one request, by the keys of the file."""
+    limits = planned.batch_limits
+    return {
+        "max_batch_items": limits.max_inputs,
+        "max_batch_tokens": limits.max_tokens,
+        "max_batch_bytes": limits.max_body_bytes,
+    }
+
+
+def _first_byte_s(plan: Plan, planned: PlannedEndpoint) -> float:
+    return planned.first_byte_s or plan.config.forebay.timeouts.first_byte_s
+
+
+def _print(plan: Plan, probes: list[Probe] | None, found: dict[str, Any], *, ok: bool) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PIPE_WIDTH)  # nothing is cut or folded in a pipe
     console.print(_endpoints_table(plan, probes))
     for source in plan.sources:
-        console.print(f"further endpoints are found at {escape(source)}", highlight=False)
+        console.print(_source(source, found.get(source)), highlight=False, soft_wrap=True)
     console.print(_groups_table(plan))
     console.print(_protection(plan.config.forebay.protection), highlight=False)
     for warning in plan.warnings:
@@ -109,6 +144,16 @@ def _print(plan: Plan, probes: list[Probe] | None, *, ok: bool) -> None:
     verdict = "[green]ok[/]" if ok else "[red]not ok[/]"
     count = len(plan.warnings)
     console.print(f"{verdict}: {escape(plan.file)}, {count} warning{'s' * (count != 1)}")
+
+
+def _source(url: str, told: dict[str, Any] | None) -> str:
+    """Where endpoints are found, and which, if that was looked up."""
+    if told is None:
+        return f"further endpoints are found at {escape(url)}"
+    if told["failure"]:
+        return f"[red]{escape(told['failure'])}[/]"
+    names = ", ".join(map(escape, told["found"]))
+    return f"{escape(url)} finds {names}" if names else f"[red]{escape(url)} finds no endpoint[/]"
 
 
 def _endpoints_table(plan: Plan, probes: list[Probe] | None) -> Table:
@@ -131,13 +176,18 @@ def _endpoints_table(plan: Plan, probes: list[Probe] | None) -> Table:
 
 
 def _takes(planned: PlannedEndpoint) -> str:
-    """The slots of a request, and the size of its pieces."""
+    """The slots of a request, the size of its pieces and batches, and how long it may take."""
     weight, per_slot = planned.endpoint.slot_weight, planned.endpoint.tokens_per_slot
     slots = f"{weight} slot{'s' * (weight != 1)}"
     if per_slot is not None:
         slots = f"1 slot per {per_slot} tokens" + (f", {weight} at least" if weight > 1 else "")
     if planned.piece_tokens is not None:
         slots += f"; pieces of {planned.piece_tokens} tokens"
+    batches = [f"{n} {key.rpartition('_')[2]}" for key, n in _batches(planned).items() if n]
+    if batches:
+        slots += f"; at most {', '.join(batches)}"
+    if planned.first_byte_s is not None:
+        slots += f"; {planned.first_byte_s:g} s to its first byte"
     return slots
 
 

@@ -11,7 +11,8 @@ def check(  # noqa: PLR0913, PLR0917 - each is an option
     file: FileArgument = None,
     config: FileOption = None,
     ask: Annotated[
-        bool, typer.Option("--probe", help="Ask each endpoint whether it is there and serves.")
+        bool,
+        typer.Option("--probe", help="Look sources up, and ask each endpoint whether it serves."),
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -21,7 +22,8 @@ def check(  # noqa: PLR0913, PLR0917 - each is an option
 ) -> None:
     """Validate the configuration and show what it comes to. Starts nothing.
 
-    Exit status 1: it must not start, an endpoint failed its probe, or --strict met a warning.
+    Exit status 1: it must not start, an endpoint or a source failed its probe, or --strict met a
+    warning.
     """
     from forebay.cli import _report  # noqa: PLC0415 - it loads all that a configuration needs
 

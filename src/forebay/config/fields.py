@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["chat", "embedding", "rerank"]
 Routing: TypeAlias = Literal["least_inflight", "hrw"]
 
+# Stands for a server's host in the name of its group, and of that group's budget.
+HOST = "{host}"
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*", re.ASCII)
 
 
@@ -75,6 +78,14 @@ def _text(value: object) -> object:
 
 def _name(value: object) -> object:
     return _folded(_text(value))
+
+
+def _group(value: object) -> object:
+    name = str(_name(value))
+    for placeholder in _PLACEHOLDER.findall(name):
+        if placeholder != HOST:
+            raise ValueError(f"has the unknown placeholder {placeholder}; did you mean {HOST}?")
+    return name
 
 
 def _url(value: object) -> object:
@@ -143,6 +154,7 @@ Part = Annotated[float, Field(gt=0, le=1), BeforeValidator(_number)]
 Flag = Annotated[bool, BeforeValidator(_folded)]
 Text = Annotated[str, BeforeValidator(_text)]
 Name = Annotated[str, BeforeValidator(_name)]
+GroupName = Annotated[str, BeforeValidator(_group)]
 Url = Annotated[str, BeforeValidator(_url)]
 DiscoverUrl = Annotated[str, BeforeValidator(_discover)]
 Nameserver = Annotated[str, BeforeValidator(_nameserver)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Literal
 
-from forebay.config.plan import HOST, PlannedGroup
+from forebay.config.fields import HOST
+from forebay.config.plan import PlannedGroup
 from forebay.config.problems import nearest
 from forebay.core.model import Endpoint, ServiceClass
 

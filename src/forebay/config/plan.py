@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from forebay.adapters.engines.batching import NO_LIMITS
-
-# Stands for a server's host in the name of its group, and of that group's budget.
-HOST = "{host}"
+from forebay.config.fields import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,7 @@ from forebay.config.fields import (
     Factor,
     Flag,
     Fraction,
+    GroupName,
     Name,
     Natural,
     OptionalSecret,
@@ -35,7 +36,7 @@ class Server(Section):
 
     base_url: Url | None = Field(default=None, repr=False)
     """Where the server is, as people write it: with or without `http://`, `/v1`, a proxy's path."""
-    gpu_group: Name | None = None
+    gpu_group: GroupName | None = None
     """The physical GPU; `{host}` in it stands for the server's host. Without it the group is the
     endpoint's host and port."""
     parallel_instances: Count = 1
@@ -153,7 +154,7 @@ class ForebayConfig(Section):
     """Models that embed texts."""
     rerank_models: tuple[ModelEntry, ...] = ()
     """Models that rank texts."""
-    budgets: dict[Name, Count] = Field(default={}, alias="GPU_CONCURRENCY_BUDGETS")
+    budgets: dict[GroupName, Count] = Field(default={}, alias="GPU_CONCURRENCY_BUDGETS")
     """Group → requests in flight at once on that GPU, over all its models; with `{host}`, as
     `gpu_group` has it, on each such GPU. A group without one has no joint budget."""
     reserved_roles: RoleList = Field(default=RESERVED_ROLES, alias="GPU_RESERVED_ROLES")

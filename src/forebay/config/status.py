@@ -35,7 +35,7 @@ def status(plan: Plan, admission: Admission, scrapers: Mapping[str, Scraper], no
         "models": {
             model.id: {
                 "endpoints": list(model.endpoints),
-                "capacity": sum(_capacity(states[e]) for e in model.endpoints if e in states),
+                "capacity": sum(_capacity(states[e], now) for e in model.endpoints if e in states),
             }
             for model in plan.models.values()
         },
@@ -74,7 +74,7 @@ def _protection(states: list[EndpointState], now: float) -> Json | None:
 
 def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
     endpoint = state.endpoint
-    decision = state.law.decision
+    limit, limit_reason = _limit(state, now)
     return {
         "model": endpoint.model,
         "base_url": endpoint.base_url,
@@ -83,8 +83,9 @@ def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
         "class": endpoint.service_class,
         "floor": state.native.floor,
         "ceiling": endpoint.ceiling,
-        "limit": state.limit,
-        "limit_reason": decision.reason if state.limit == decision.limit else "ramp: after outage",
+        "limit": limit,
+        "limit_reason": limit_reason,
+        "ramp": _ramp(state, now),
         "inflight": state.inflight,
         "draining": state.draining,
         "queued": _queued(state),
@@ -93,6 +94,29 @@ def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
         "signal": _signal(scraper.latest(now), now),
         "signal_failure": scraper.failure,
         "latency": {"service_s": round(state.service_s, 6) if state.service_s else None},
+    }
+
+
+def _limit(state: EndpointState, now: float) -> tuple[int, str]:
+    """The in-flight limit, and why it is that.
+
+    Not `state.limit`: while nobody asks, nobody looks how far a ramp has come.
+    """
+    decision, ramp = state.law.decision, state.ramp(now)
+    if ramp is not None and ramp.cap < decision.limit:
+        return ramp.cap, "ramp: after outage"
+    return decision.limit, decision.reason
+
+
+def _ramp(state: EndpointState, now: float) -> Json | None:
+    """How far the endpoint is back after an outage; None where nothing holds it back for that."""
+    ramp = state.ramp(now)
+    if ramp is None:
+        return None
+    return {
+        "cap": ramp.cap,
+        "fraction": round(ramp.cap / state.ceiling, 3),
+        "ends_in_s": round(ramp.left_s, 3),
     }
 
 
@@ -135,8 +159,8 @@ def _signal(signal: Signal | None, now: float) -> Json | None:
     }
 
 
-def _capacity(state: EndpointState) -> int:
+def _capacity(state: EndpointState, now: float) -> int:
     """Requests of its own class that admission would allow there, if nothing else ran."""
     most = state.native.room.most(state.native)
-    limit = state.limit if state.usable else 0
+    limit = _limit(state, now)[0] if state.usable else 0
     return limit if most is None else max(0, min(limit, most))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard, get_args
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from forebay.config import laws
+from forebay.config.places import keys_of, places_of, section_in
 from forebay.config.problems import Document, InvalidConfig, KeyPath, Problem, nearest
 from forebay.config.schema import ForebayConfig
 from forebay.config.settings import ForebaySettings
@@ -14,6 +15,7 @@ from forebay.config.settings import ForebaySettings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pydantic import BaseModel
     from pydantic_core import ErrorDetails
 
 _MESSAGES = {
@@ -112,31 +114,20 @@ def _message(
 
 
 def _unknown_key(model: type[BaseModel], path: KeyPath) -> str:
-    keys = _keys_of(_model_at(model, path[:-1]))
-    meant = nearest(str(path[-1]), keys)
+    section, key = _section_at(model, path[:-1]), str(path[-1])
+    keys = keys_of(section)
+    meant = nearest(key, keys)
+    places = places_of(key)
+    if places:
+        hint = f"; or did you mean {meant!r}?" if meant else ""
+        return f"unknown key here; it belongs in {', or '.join(places)}{hint}"
     if meant is not None:
         return f"unknown key; did you mean {meant!r}?"
     return f"unknown key; there are: {', '.join(keys)}"
 
 
-def _keys_of(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel]:
+def _section_at(section: type[BaseModel], path: KeyPath) -> type[BaseModel]:
     for part in path:
         if isinstance(part, str):
-            fields = {field.alias or name: field for name, field in model.model_fields.items()}
-            model = next(_models_in(fields[part].annotation))
-    return model
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 - any type form
-    if _is_model(annotation):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models_in(argument)
-
-
-def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+            section = section_in(section, part)
+    return section

@@ -12,7 +12,7 @@ from forebay.core.rest import Rest
 from forebay.core.silence import Silence
 
 if TYPE_CHECKING:
-    from forebay.core.breaker import Breaker, Change
+    from forebay.core.breaker import Breaker, Change, Ramp
     from forebay.core.grant import Grant
     from forebay.core.limits.protocol import Limit
     from forebay.core.member import Member
@@ -139,6 +139,11 @@ class EndpointState:
     def broken(self, now: float) -> bool:
         """Whether requests must be refused at once: waiting would not be short."""
         return not (self.engine_serves and (self._closed or self.breaker.admits(now)))
+
+    def ramp(self, now: float) -> Ramp | None:
+        """How far it is back after an outage; None: it is all back, or has never been away."""
+        where = self.breaker.ramp(self.endpoint.floor, self.ceiling, now) if self._ramping else None
+        return where if where is not None and where.cap < self.ceiling else None
 
     def look(self, now: float) -> bool:
         """Bring up to date what time may change, and return whether anything did."""

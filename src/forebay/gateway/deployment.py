@@ -21,6 +21,7 @@ from forebay.core.observer import Observers
 from forebay.core.retries import Retries
 from forebay.drivers.aio import AsyncLimiter
 from forebay.gateway.embeddings.guards import IdentityGuards
+from forebay.gateway.embeddings.known import KnownEndpoint
 from forebay.gateway.targets import Targets
 from forebay.live import Live, Reload
 
@@ -47,6 +48,7 @@ class Deployment:
         plan: the configuration to begin with.
 
     Attributes:
+        embedders: what is known of the endpoints that have embedded, by id.
         reload: follows the configuration's file, where somebody lets it.
         settings: Forebay's own, as they are now.
         targets: every endpoint.
@@ -65,6 +67,7 @@ class Deployment:
         admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
         self.limiter = AsyncLimiter(admission, loop)
         self.failovers.watch(admission)
+        self.embedders: dict[str, KnownEndpoint] = {}
         self.retries = Retries(admission, retry_budgets(plan))
         self.reload = Reload(plan, self.apply, self.needs_restart)
         for collector in (
@@ -138,6 +141,11 @@ class Deployment:
         now = status(self.plan, limiter.admission, scrapers, limiter.now())
         for id_, model in now["models"].items():
             model["identity"] = self.identity.status(id_)
+        for planned in self.plan.endpoints:
+            if planned.kind == "embedding":
+                id_ = planned.endpoint.id
+                known = self.embedders.get(id_) or KnownEndpoint(self.targets[id_])
+                now["endpoints"][id_]["batches"] = known.status()
         return {
             **now,
             "config": self.reload.status(),

@@ -10,5 +10,6 @@ from __future__ import annotations
 from forebay.live.carry_out import Clients, Live
 from forebay.live.diff import Diff, diff
 from forebay.live.reload import Reload
+from forebay.live.sources import look_up
 
-__all__ = ["Clients", "Diff", "Live", "Reload", "diff"]
+__all__ = ["Clients", "Diff", "Live", "Reload", "diff", "look_up"]

@@ -98,6 +98,24 @@ class Sources:
             self._on_change()
 
 
+async def look_up(plan: Plan) -> dict[str, Any]:
+    """What each source of a plan finds now, and why it cannot be looked up: see `Sources.status`.
+
+    Where neither is known after some seconds, that is the failure.
+    """
+    sources = Sources(lambda: None)
+    sources.begin(plan)
+    try:
+        await sources.begun(plan)
+        looked_up, status = sources.take(), sources.status()
+    finally:
+        sources.close()
+    for url, told in status.items():
+        if url not in looked_up and told["failure"] is None:
+            told["failure"] = f"{url}: no answer in {_FIRST_S:g} s"
+    return status
+
+
 def _discovery(settings: DiscoverySettings) -> Discovery:
     return Discovery.of(
         nameservers=settings.nameservers,

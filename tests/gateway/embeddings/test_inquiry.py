@@ -232,8 +232,12 @@ class TestABatchThatIsTooLarge:
     @pytest.mark.parametrize("status", [SERVER_ERROR, "424 Failed Dependency", BAD_REQUEST])
     async def test_it_is_cut_and_the_size_is_remembered(self, serve, gateway, status):
         server = Embedder(serve, no_more_than(10, status))
-        running = await gateway(one_embedder(server.url))
+        running = await gateway(one_embedder(server.url, max_batch_bytes=5000))
+        told = {"max_batch_bytes": 5000, "max_batch_items": None, "max_batch_tokens": None}
+        assert running.endpoint("m")["batches"] == told | {"max_items_in_flight": None}
         assert_answers(await ask(running, texts(64)), texts(64))
+        batches = running.endpoint("m")["batches"]
+        assert batches["max_batch_items" if status == BAD_REQUEST else "max_batch_tokens"] > 0
         refused = sum(size > 10 for size in server.sizes)
         assert refused <= 7
         assert_answers(await ask(running, texts(64, 100)), texts(64, 100))

@@ -37,18 +37,17 @@ from typing import TYPE_CHECKING
 
 from forebay.core.breaker.cooldown import Cooldown
 from forebay.core.breaker.probe import Probe
+from forebay.core.breaker.ramp import MOST_DOUBLINGS, ramp
 from forebay.core.breaker.states import TRANSITIONS, BreakerSnapshot, BreakerState, Change, Event
 from forebay.core.model import Outcome
 
 if TYPE_CHECKING:
     from forebay.core.breaker.cooldown import Rng
+    from forebay.core.breaker.ramp import Ramp
     from forebay.core.breaker.settings import BreakerSettings
 
 _OK, _CLOSED = Outcome.OK, BreakerState.CLOSED
 _FAILURES = frozenset({Outcome.FAILURE, Outcome.TIMEOUT})
-
-# After ten doublings a ramp is at 1024 times the floor: beyond every limit there is.
-_RAMP_DOUBLINGS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +172,21 @@ class Breaker:
             return max(0.0, -self._probe.overdue_s)
         return 0.0
 
-    def cap(self, floor: int, limit: int, now: float) -> int:
-        """Return the concurrency allowed now: `limit`, or less for a while after a recovery.
+    def ramp(self, floor: int, ceiling: int, now: float) -> Ramp | None:
+        """Return how much is allowed now, for a while after a recovery; else None.
 
         An endpoint that has just come back gets its floor, doubling every `ramp_double_s`, so that
         the backlog does not knock it over again.
         """
         self._let_time_pass(now)
         if not self._ramping:
-            return limit
-        return min(limit, int(floor * 2.0 ** (self._age_s / self._settings.ramp_double_s)))
+            return None
+        return ramp(floor, ceiling, self._age_s, self._settings.ramp_double_s)
+
+    def cap(self, floor: int, ceiling: int, now: float) -> int:
+        """Return the concurrency allowed now: `ceiling`, or less while it ramps."""
+        where = self.ramp(floor, ceiling, now)
+        return ceiling if where is None else where.cap
 
     def snapshot(self, now: float) -> BreakerSnapshot:
         """Return everything there is to see, of one instant."""
@@ -203,7 +207,7 @@ class Breaker:
         return (
             self._state is BreakerState.CLOSED
             and self._recoveries > 0
-            and self._age_s < self._settings.ramp_double_s * _RAMP_DOUBLINGS
+            and self._age_s < self._settings.ramp_double_s * MOST_DOUBLINGS
         )
 
     @property

@@ -37,7 +37,7 @@ class EmbeddingsHandler:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._known: dict[str, KnownEndpoint] = {}
+        self._known = deployment.embedders
         self._of_model: dict[str, dict[str, KnownEndpoint]] = {}
         deployment.targets.on_change(self._follow)
 

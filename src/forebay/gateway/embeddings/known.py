@@ -65,6 +65,16 @@ class KnownEndpoint:
             self._work_out()
         return self._limits
 
+    def status(self) -> dict[str, int | None]:
+        """How much it takes, by the keys of the configuration; None where that is not known."""
+        limits = self.limits
+        return {
+            "max_batch_items": limits.max_inputs,
+            "max_batch_tokens": limits.max_tokens,
+            "max_batch_bytes": limits.max_body_bytes,
+            "max_items_in_flight": limits.max_inputs_in_flight,
+        }
+
     def use(self, target: Target) -> None:
         """Reach it in another way; what is known of it stays."""
         self.target = target
