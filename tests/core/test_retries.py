@@ -71,6 +71,54 @@ def test_a_wrong_request_and_one_that_nobody_waits_for_are_not(outcome):
     assert Setting("a", "b").fail(outcome) is None
 
 
+class WithAStandIn(Setting):
+    """Some hosts, and ``f`` that stands in for them."""
+
+    def __init__(self, *hosts, left=100):
+        super().__init__(*hosts, left=left)
+        made = [endpoint("m", group=host, host=host) for host in hosts]
+        stand_in = endpoint("m", group="f", host="f", fallback_of="m")
+        self.core = admission(*made, stand_in, breaker=BreakerSettings(fail_threshold=1))
+        self.retries = Retries(self.core, {"m": self.budget})
+        self.desk = Desk(self.core)
+        self.desk.ask("m", deadline=100.0)
+
+
+def test_what_an_only_endpoint_refuses_for_load_goes_to_its_stand_in_and_costs_nothing():
+    setting = WithAStandIn("a", left=0)
+    assert setting.ask(setting.fail(Outcome.CONGESTION)) == "m@f"
+    assert setting.budget.left == 0
+    assert setting.fail(Outcome.CONGESTION) is None, "there is nobody else"
+
+
+def test_a_stand_in_takes_no_failures_beyond_the_budget():
+    setting = WithAStandIn("a", left=0)
+    assert setting.fail(Outcome.FAILURE) is None
+
+
+def test_a_stand_in_comes_after_the_endpoints_that_may_have_room():
+    setting = WithAStandIn("a", "b", left=1)
+    assert setting.ask(setting.fail(Outcome.CONGESTION)) in {"m@a", "m@b"}
+    assert setting.budget.left == 0
+    assert setting.ask(setting.fail(Outcome.CONGESTION)) == "m@f"
+
+
+def test_without_a_budget_for_them_a_stand_in_comes_at_once():
+    setting = WithAStandIn("a", "b", left=0)
+    again = setting.fail(Outcome.CONGESTION)
+    assert (again.attempt, setting.ask(again)) == (2, "m@f")
+
+
+def test_none_waits_for_an_endpoint_that_rests_while_a_stand_in_is_there():
+    setting = WithAStandIn("a", "b")
+    (here,) = (grant.endpoint.id for grant in setting.desk.running)
+    (rests,) = {"m@a", "m@b"} - {here}
+    state = setting.core.states[rests]
+    state.held_until = 4.0
+    state.look(0.0)
+    assert setting.ask(setting.fail(Outcome.CONGESTION)) == "m@f"
+
+
 def test_an_only_endpoint_is_not_asked_twice():
     setting = Setting("a")
     assert setting.fail(Outcome.CONGESTION) is None

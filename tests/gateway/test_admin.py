@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import anyio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from forebay.emulator.faults import Reset
+from forebay.emulator.faults import Hang, Reset
 from support.configs import emulated, entry, one_chat
 from support.endpoint import Endpoint
 from support.http_responses import json_response, response
 from support.waiting import eventually
-from support.wire import connected
+from support.wire import JSON, connected
 
 pytestmark = pytest.mark.anyio
 
@@ -215,6 +217,60 @@ async def test_a_host_that_sleeps_is_no_capacity(serve, gateway):
     await eventually(lambda: running.status()["models"]["m"]["capacity"] == 8)
     says["page"] = VLLM
     await eventually(lambda: running.status()["models"]["m"]["capacity"] == 16)
+
+
+async def test_the_status_tells_what_those_wait_for_that_wait(host, gateway):
+    for engine in ("chat", "embedding"):
+        host.faults.add(Hang(engine=engine))
+    config = emulated(host, budget=6, forebay={"protection": {}, "limit": "knee"})
+    running = await gateway(config)
+
+    def waits_for():
+        endpoint = running.endpoint("embedding")
+        return endpoint["waits_for"], endpoint["queued"]["best_effort"]
+
+    async with AsyncExitStack() as stack:
+
+        async def hangs(path, body):
+            wire = await stack.enter_async_context(connected(running.port))
+            await wire.send("POST", path, body, [JSON])
+
+        await hangs(CHAT, {"model": "chat", "messages": []})
+        await eventually(lambda: running.inflight == 1)
+        for _ in range(3):
+            await hangs("/v1/embeddings", {"model": "embedding", "input": "x"})
+        await eventually(lambda: running.inflight + running.queued == 4)
+        assert waits_for() == ({"best_effort": "share"}, 2)
+        assert running.endpoint("chat")["waits_for"] == {}
+    await eventually(lambda: running.idle)
+    assert waits_for() == ({}, 0)
+
+
+async def test_the_reason_of_a_limit_that_is_not_reached_tells_what_holds_those_that_wait(
+    host, gateway
+):
+    config = emulated(host, budget=2, forebay={"limit": "gradient_aimd"})
+    running = await gateway(config | {"MODEL_AUTOSCALE_WINDOW": 2})
+    told = "; what waits, waits for: reserve"
+
+    def reason():
+        return running.endpoint("embedding")["limit_reason"]
+
+    async def asks():
+        async with connected(running.port) as wire:
+            while True:
+                body = {"model": "embedding", "input": "x"}
+                await wire.ask("POST", "/v1/embeddings", body, [JSON])
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(asks)
+        await eventually(
+            lambda: reason().startswith("held: not in use") and reason().endswith(told)
+        )
+        tasks.cancel_scope.cancel()
+    await eventually(lambda: running.idle)
+    assert told not in reason(), "nobody waits any more"
 
 
 class TestTheEmbeddingEndpoint:

@@ -17,6 +17,7 @@ from support.wire import JSON, connected
 
 pytestmark = pytest.mark.anyio
 
+CHAT = "/v1/chat/completions"
 STATUS = "/forebay/embedding-endpoint-status"
 
 
@@ -74,6 +75,37 @@ async def test_where_the_primary_only_refuses_the_fallback_serves_everybody(
     for _ in range(60):
         assert (await ask(running)).status == 200
     assert running.breaker("m")["failures"] == 0
+
+
+@pytest.mark.parametrize("primaries", [1, 2])
+@pytest.mark.parametrize("path", ["/v1/embeddings", CHAT])
+async def test_where_every_primary_is_full_for_ever_the_fallback_serves_everybody(
+    serve, pair, gateway, primaries, path
+):
+    """Beyond what may be tried again: to be refused costs nothing, and the fallback is free."""
+    asked = 0
+
+    async def full(peer):
+        nonlocal asked
+        while await peer.answer(json_response({"error": "busy"}, status="429 Too Many Requests")):
+            asked += 1
+
+    _, fallback = pair
+    servers = [
+        {"base_url": f"{serve(full).url}/v1", "gpu_group": f"gpu-{n}"} for n in range(primaries)
+    ]
+    model = {"id": "m", "engine": "unknown", "max_concurrent_requests": 2, "endpoints": servers}
+    model["fallback"] = {"id": "m", "base_url": f"{fallback.url}/v1", "gpu_group": "spare"}
+    kind = "chat_models" if path == CHAT else "embedding_models"
+    running = await gateway({kind: [model], "forebay": {"limit": "fixed", "identity": None}})
+    body = {"model": "m", "input": "t7"}
+    for served in range(1, 101):
+        async with connected(running.port) as wire:
+            answer = await wire.ask("POST", path, body, [JSON])
+        assert (answer.status, len(fallback.requests)) == (200, served)
+        assert int(answer.head["x-forebay-attempts"]) <= 1 + primaries
+    assert asked < 130, "one refusal for each, but for those that may be tried again"
+    assert all(e["breaker"]["trips"] == 0 for e in running.status()["endpoints"].values())
 
 
 async def test_a_probe_costs_no_client_its_answer_however_much_was_tried_again(pair, gateway):

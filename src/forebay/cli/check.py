@@ -12,7 +12,7 @@ def check(  # noqa: PLR0913, PLR0917 - each is an option
     config: FileOption = None,
     ask: Annotated[
         bool,
-        typer.Option("--probe", help="Look sources up, and ask each endpoint whether it serves."),
+        typer.Option("--probe", help="Look sources up; ask each endpoint whether it serves."),
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

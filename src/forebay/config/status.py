@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forebay.core.binding import binding
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from forebay.core.model import Signal
 
 Json = dict[str, Any]
+# How the reason of a limit begins that is not reached.
+_NOT_IN_USE = "held: not in use"
 
 
 def status(plan: Plan, admission: Admission, scrapers: Mapping[str, Scraper], now: float) -> Json:
@@ -75,6 +79,9 @@ def _protection(states: list[EndpointState], now: float) -> Json | None:
 def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
     endpoint = state.endpoint
     limit, limit_reason = _limit(state, now)
+    waits_for = _waits_for(state, now)
+    if limit_reason.startswith(_NOT_IN_USE) and waits_for:
+        limit_reason += f"; what waits, waits for: {', '.join(dict.fromkeys(waits_for.values()))}"
     return {
         "model": endpoint.model,
         "base_url": endpoint.base_url,
@@ -89,6 +96,7 @@ def _endpoint(state: EndpointState, scraper: Scraper, now: float) -> Json:
         "inflight": state.inflight,
         "draining": state.draining,
         "queued": _queued(state),
+        "waits_for": waits_for,
         "breaker": breaker_json(state, now),
         "engine": scraper.engine.name,
         "signal": _signal(scraper.latest(now), now),
@@ -127,6 +135,16 @@ def _queued(state: EndpointState) -> Json:
         if member.waiting:
             queued[member.queue.service_class] += len(member.queue)
     return queued
+
+
+def _waits_for(state: EndpointState, now: float) -> dict[str, str]:
+    """What keeps those waiting that could run there, by class; empty if none waits."""
+    bound: dict[str, str] = {}
+    for member in state.members:
+        binds = binding(member, now)
+        if binds is not None:
+            bound.setdefault(member.queue.service_class, binds)
+    return bound
 
 
 def breaker_json(state: EndpointState, now: float) -> Json:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forebay.core.admission import Admission
+    from forebay.core.member import Member
     from forebay.core.model import Ticket
     from forebay.core.retry import RetryBudget
 
@@ -28,6 +29,9 @@ _ELSEWHERE = frozenset(
 # Refused at once, before anything was computed: to ask elsewhere puts no load on anybody that was
 # not to be there anyway, and no budget keeps a request from the endpoint that would serve it.
 _COSTS_NOTHING = frozenset({Outcome.LOADING, Outcome.CONFIGURATION})
+# Refused at once as well, but others of its kind may be as full and be asked for nothing: that is
+# counted. A stand-in is of another kind: it is there for what they do not take.
+_CONGESTION = Outcome.CONGESTION
 # Endpoints that one request is tried at. Who fails at three is likely to be the reason itself.
 _MOST_ATTEMPTS = 3
 
@@ -87,15 +91,21 @@ class Retries:
             return None
         avoid = ticket.avoid | {endpoint_id}
         again = replace(ticket, avoid=avoid, attempt=ticket.attempt + 1)
-        if not self._served_elsewhere(again, now):
-            return None
-        if probe or outcome in _COSTS_NOTHING:
+        others = self._others(again, now)
+        if not others or probe or outcome in _COSTS_NOTHING:
+            return again if others else None
+        regular = [member.state for member in others if not member.stands_in]
+        may_stand_in = outcome is _CONGESTION and len(regular) < len(others)
+        ready = any(state.usable for state in regular)  # or they rest
+        if (ready or not may_stand_in) and self.take_one(ticket.model):
             return again
-        return again if self.take_one(ticket.model) else None
+        skipped = {state.endpoint.id for state in regular}
+        return replace(again, avoid=avoid | skipped) if may_stand_in else None
 
-    def _served_elsewhere(self, ticket: Ticket, now: float) -> bool:
-        """Whether an endpoint that the ticket does not avoid would take it, now or soon."""
+    def _others(self, ticket: Ticket, now: float) -> list[Member]:
+        """The endpoints that the ticket does not avoid, and that would take it, now or soon."""
         queue = self.admission.queues.get((ticket.model, ticket.service_class))
+        others = []
         for member in () if queue is None else queue.members:  # none: its model was taken out
             state, most = member.state, member.room.most(member)
             if (
@@ -103,5 +113,5 @@ class Retries:
                 and not state.broken(now)
                 and (most is None or most > 0)
             ):
-                return True
-        return False
+                others.append(member)
+        return others

@@ -15,12 +15,14 @@ class Attempts(NamedTuple):
     """What has come of some inputs so far.
 
     Args:
-        avoid: ids of endpoints where they failed.
+        avoid: ids of endpoints where they failed, or would.
         refused: what the last of them said.
+        made: how many there were.
     """
 
     avoid: frozenset[str] = frozenset()
     refused: Refused | None = None
+    made: int = 0
 
 
 _NONE_YET = Attempts()

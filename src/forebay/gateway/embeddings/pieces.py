@@ -127,7 +127,7 @@ class Pieces:
 
     async def _slot(self) -> Lease:
         call, deployment = self._call, self._deployment
-        failed_at = self._remaining.next_attempts.avoid
+        attempts = self._remaining.next_attempts
         ticket = Ticket(
             self._model,
             self._class,
@@ -136,10 +136,10 @@ class Pieces:
             size_bytes=len(call.body),
             size_tokens=self._remaining.next_tokens(self._known.values()),
             affinity=call.affinity,
-            avoid=failed_at | self._unfit,
-            attempt=len(failed_at) + 1,
+            avoid=attempts.avoid | self._unfit,
+            attempt=attempts.made + 1,
         )
-        if not failed_at:
+        if not attempts.made:
             deployment.retries.note(ticket)
         try:
             lease = await deployment.limiter.slot(ticket)
@@ -184,8 +184,9 @@ class Pieces:
         """Whether a piece that failed is asked for again; nothing of its answer is kept."""
         outcome = _FAILURE.outcome if isinstance(failed, InputFailed) else failed.ending.outcome
         # Its ticket may have been another piece's: see `Remaining.take`.
-        failed_at, id_ = piece.attempts.avoid, lease.endpoint.id
-        avoid, attempt = failed_at | (self._unfit - {id_}), len(failed_at) + 1
+        attempts, id_ = piece.attempts, lease.endpoint.id
+        unfit = self._unfit - attempts.avoid - {id_}
+        avoid, attempt = attempts.avoid | unfit, attempts.made + 1
         before = replace(lease.grant.ticket, avoid=avoid, attempt=attempt)
         ticket = self._deployment.retries.again(
             before, id_, outcome, self._call.clock(), probe=lease.is_probe
@@ -193,7 +194,8 @@ class Pieces:
         if ticket is None:
             return False
         self._deployment.metrics.retried(ticket, outcome)
-        self._remaining.put_back(piece, Attempts(failed_at | {id_}, failed.refused))
+        # Who is unfit now may be fit by then.
+        self._remaining.put_back(piece, Attempts(ticket.avoid - unfit, failed.refused, attempt))
         return True
 
     async def _serve(self, piece: Piece, lease: Lease) -> Ending:
@@ -217,7 +219,7 @@ class Pieces:
     async def _exchange(self, piece: Piece, lease: Lease) -> Ending:
         held, known = HeldAnswer(self._room), piece.known
         body = self._inputs.body(piece.start, piece.stop, as_float=piece.as_float)
-        part = self._call.part(body, held, attempts=len(piece.attempts.avoid) + 1)
+        part = self._call.part(body, held, attempts=piece.attempts.made + 1)
         try:
             ending = await Exchange(part, known.target, lease).run()
             if held.ok:
