@@ -5,7 +5,9 @@ load than four of them can take: streamed chats, and batches of texts. Then the 
 editor does it: a fourth host comes; later one of the first three goes. Work is the tokens and the
 texts that arrive at the clients. A request that does not end well, for whatever reason, has failed.
 
-    python -m bench.live [--limit fixed] [--warm 10] [--seconds 10]
+Twice: with fixed limits, and with those that learn, once the first three hosts have learned theirs.
+
+    python -m bench.live [--limits fixed knee] [--seconds 10]
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ _SETTLES_S, _WITHIN_S = 5.0, 10.0
 _LEAVES_S = 60.0
 _POLL_S = 0.05
 _SPAN_S = 5
+# What comes before anything counts: a law that learns needs some hundred answers.
+_WARM_S = {"fixed": 10.0, "knee": 90.0}
 
 
 class Editor:
@@ -115,9 +119,10 @@ async def gone(session: aiohttp.ClientSession, url: str, endpoints: set[str]) ->
 
 
 async def run(
-    gateway: Gateway, editor: Editor, warm_s: float, seconds: float
+    gateway: Gateway, editor: Editor, limit: str, seconds: float
 ) -> tuple[Work, list[results.Result]]:
     """Put the load on, edit twice, and judge."""
+    warm_s = _WARM_S[limit]
     work, url = Work(), gateway.url
     connector = aiohttp.TCPConnector(limit=0)
     async with (
@@ -134,23 +139,23 @@ async def run(
         await asyncio.sleep(seconds)
         work.over = True
     came_s = max(work.by_endpoint[id_] for id_ in editor.endpoints_of(_HOSTS)) - added_at
-    on = f"{_HOSTS} emulated hosts, then {_HOSTS + 1}, through `forebay serve`"
+    on = f"{_HOSTS} emulated hosts, then {_HOSTS + 1}, through `forebay serve`, limits by `{limit}`"
     found = []
     for kind in (TOKENS, TEXTS):
         before = work.per_s(kind, added_at - seconds, added_at)
         after = work.per_s(kind, added_at + _SETTLES_S, added_at + _WITHIN_S)
         rise = 100 * (after / before - 1)
-        measure = f"{kind} per second with a 4th host, {_SETTLES_S:g} to {_WITHIN_S:g} s after"
-        found.append(results.at_least(f"{measure} the edit", rise, "% more", 25, against=on))
+        measure = f"{limit}: {kind} per second with a 4th host, {_SETTLES_S:g} to {_WITHIN_S:g} s"
+        found.append(results.at_least(f"{measure} after the edit", rise, "% more", 25, against=on))
     failed = (failed_until_then, len(work.failed) - failed_until_then)
     for what, count in zip(("4th host is added", "host is removed"), failed, strict=True):
-        measure = f"failed requests while a {what}"
+        measure = f"{limit}: failed requests while a {what}"
         found.append(results.at_most(measure, count, "requests", 0, against=on))
     for what, took_s in (
         ("until both engines of the new host have answered", came_s),
         ("until a host that goes has finished and is gone", left_s),
     ):
-        found.append(results.noted(f"from the edit {what}", took_s, "s", against=on))
+        found.append(results.noted(f"{limit}: from the edit {what}", took_s, "s", against=on))
     return work, found
 
 
@@ -164,25 +169,32 @@ def timeline(work: Work) -> dict[str, list[int]]:
     }
 
 
-def main() -> None:
-    """Measure, and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--warm", type=float, default=10.0, help="seconds before anything counts")
-    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of each measurement")
-    parser.add_argument("--limit", default="fixed", help="the limit law")
-    parser.add_argument("--dry", action="store_true", help="write nothing")
-    arguments = parser.parse_args()
+def measure(limit: str, seconds: float) -> tuple[list[results.Result], dict[str, Any]]:
+    """Measure with one law; returns what was found, and the details."""
     with tempfile.TemporaryDirectory() as folder, Processes(Path(folder)) as processes:
-        gateway, editor = start(processes, arguments.limit)
-        work, found = asyncio.run(run(gateway, editor, arguments.warm, arguments.seconds))
+        gateway, editor = start(processes, limit)
+        work, found = asyncio.run(run(gateway, editor, limit, seconds))
         log = gateway.log.read_text("utf-8")
-    told = [line for line in log.splitlines() if "configuration" in line]
     details = {
         "answers": work.answers,
         "failed": work.failed[:20],
-        "log": told,
+        "log": [line for line in log.splitlines() if "configuration" in line],
         f"per second, in spans of {_SPAN_S} s": timeline(work),
     }
+    return found, details
+
+
+def main() -> None:
+    """Measure, and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of each measurement")
+    parser.add_argument("--limits", nargs="+", choices=list(_WARM_S), default=list(_WARM_S))
+    parser.add_argument("--dry", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
+    found, details = [], {}
+    for limit in arguments.limits:
+        more, details[limit] = measure(limit, arguments.seconds)
+        found += more
     if arguments.dry:
         print(json.dumps({"results": [str(each) for each in found], **details}, indent=1))
         return

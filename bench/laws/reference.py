@@ -59,9 +59,9 @@ class Reference:
             self.told(signal, now)
         return self._move()
 
-    def restart(self, *, now: float) -> Decision | None:
+    def restart(self, *, now: float, limit: int | None = None) -> Decision | None:
         """Begin again."""
-        del now
+        del now, limit
         self.exact = self.start
         return self._move()
 

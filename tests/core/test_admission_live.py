@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forebay.core.breaker import BreakerSettings
-from forebay.core.model import Ending, Outcome, Reason
+from forebay.core.limits.knee import Knee
+from forebay.core.model import Ending, EngineState, Outcome, Reason, Signal
 from forebay.core.protection import ProtectionSettings
 from support.deployments import BEST_EFFORT, Desk, admission, endpoint
 
@@ -37,6 +38,47 @@ def test_a_new_endpoint_takes_at_once_what_waits() -> None:
     add(desk, chat("b"))
     assert len(on(desk, "chat@b")) == 2
     assert len(desk.waiting) == 1
+
+
+def learning(*endpoints, **limits: int) -> Desk:
+    """Endpoints by the law `knee`, of which some have already got to a limit, by their hosts."""
+    desk = Desk(admission(*endpoints, law=lambda e: Knee(e.floor, e.ceiling)))
+    for host, limit in limits.items():
+        desk.core.states[f"chat@{host}"].law.restart(now=0.0, limit=limit)
+    for state in desk.core.states.values():
+        state.look(0.0)
+    return desk
+
+
+def limit_of(desk: Desk, host: str) -> int:
+    return desk.core.states[f"chat@{host}"].limit
+
+
+def test_a_new_endpoint_begins_at_the_least_limit_of_the_others() -> None:
+    desk = learning(chat(ceiling=64), chat("b", ceiling=64), a=20, b=12)
+    desk.ask_many("chat", 40)
+    add(desk, chat("c", ceiling=64))
+    assert limit_of(desk, "c") == 12
+    assert len(on(desk, "chat@c")) == 8
+    add(desk, chat("d", ceiling=10))
+    assert limit_of(desk, "d") == 10
+
+
+def test_a_new_endpoint_takes_no_example_by_one_that_is_or_was_away() -> None:
+    desk = learning(chat(ceiling=64), chat("b", ceiling=64), a=20)
+    broken = desk.core.states["chat@b"]
+    broken.signal = Signal("vllm", 0.0, state=EngineState.LOADING)
+    broken.look(0.0)
+    add(desk, chat("c", ceiling=64))
+    assert limit_of(desk, "c") == 20
+
+
+def test_a_new_endpoint_of_a_model_that_has_none_begins_at_its_floor() -> None:
+    desk = learning(chat(ceiling=64), a=20)
+    add(desk, endpoint("other", host="b", ceiling=64))
+    assert desk.core.states["other@b"].limit == 1
+    add(desk, chat("c", ceiling=64, floor=30))
+    assert limit_of(desk, "c") == 30
 
 
 def test_a_new_model_can_be_asked_for() -> None:

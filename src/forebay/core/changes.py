@@ -46,6 +46,7 @@ class Changes:
         out: list[Verdict] = []
         if state is None:
             state = layout.add(endpoint)
+            state.begin_like_others(now)
         else:
             if state.endpoint.part != endpoint.part:
                 raise ValueError(f"endpoint {endpoint.id!r} is there still, as another one")

@@ -286,6 +286,20 @@ class EndpointState:
         if decision is not None:
             self._limit_moved(decision, now)
 
+    def begin_like_others(self, now: float) -> None:
+        """Let a new endpoint's limit begin where the model's others do well, rather than alone.
+
+        The least of them counts, since nobody knows yet which of them it is like; and none that
+        was away, for that is at its floor for no other reason.
+        """
+        others = [] if self.pool is None else self.pool.states
+        limits = [each.limit for each in others if each is not self and each.in_service]
+        if not limits or min(limits) <= self.limit:
+            return
+        decision = self.law.restart(now=now, limit=min(limits))
+        if decision is not None:
+            self._limit_moved(decision, now)
+
     def _refused(self, pool: Pool, started_at: float, now: float) -> None:
         """Let it rest if it does nothing but refuse, and others could serve."""
         if started_at < self.held_until:

@@ -51,7 +51,7 @@ steps = st.lists(
         st.tuples(st.just("timing"), timings, times, counts, times),
         st.tuples(st.just("end"), st.sampled_from(Outcome), times, counts, times, works),
         st.tuples(st.just("signal"), signals, times),
-        st.tuples(st.just("restart"), times),
+        st.tuples(st.just("restart"), times, st.none() | st.integers(-2, 600)),
         st.tuples(st.just("resize"), st.integers(-2, 50), st.integers(-2, 600)),
     ),
     max_size=60,
@@ -66,8 +66,8 @@ def apply(law: Limit, step: tuple) -> Decision | None:
             return law.on_end(outcome, started_at=started_at, inflight=inflight, now=now, work=work)
         case ("signal", signal, now):
             return law.on_signal(signal, now=now)
-        case ("restart", now):
-            return law.restart(now=now)
+        case ("restart", now, limit):
+            return law.restart(now=now, limit=limit)
         case ("resize", floor, ceiling):
             return law.resize(floor=floor, ceiling=ceiling)
     raise AssertionError(step)
@@ -191,6 +191,24 @@ def test_it_starts_at_the_floor_and_begins_there_again(make: Callable[[int, int]
     again = law.restart(now=now)
     assert again is not None
     assert again.limit == 3
+
+
+@pytest.mark.parametrize("make", ADAPTIVE)
+@pytest.mark.parametrize(("others", "begins"), [(1, 3), (12, 12), (100, 64)])
+def test_a_new_one_begins_where_others_like_it_are_within_its_bounds(
+    make: Callable[[int, int], Limit], others: int, begins: int
+) -> None:
+    law = make(3, 64)
+    law.restart(now=0.0, limit=others)
+    assert law.decision.limit == begins
+
+
+@pytest.mark.parametrize("make", ADAPTIVE)
+def test_where_it_begins_is_not_where_it_ends(make: Callable[[int, int], Limit]) -> None:
+    law = make(3, 64)
+    law.restart(now=0.0, limit=12)
+    healthy(law, seconds=30.0)
+    assert law.decision.limit == 64
 
 
 @pytest.mark.parametrize("make", ADAPTIVE)

@@ -26,14 +26,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from forebay.adapters.upstream import leaving, reachable
+from forebay.adapters.upstream import reachable, shutting
 from forebay.adapters.upstream.parser import BROKEN, DONE, ResponseParser
 from forebay.adapters.upstream.sink import ACCEPTED
 from forebay.adapters.upstream.waiter import Waiter
 from forebay.errors import UpstreamError, UpstreamTimeout
 
 if TYPE_CHECKING:
-    from asyncio.trsock import TransportSocket
     from collections.abc import Callable
 
     from forebay.adapters.upstream.settings import UpstreamSettings
@@ -69,7 +68,6 @@ class Connection(asyncio.Protocol):
         "_open",
         "_reading",
         "_reused",
-        "_socket",
         "_transport",
         "_unreachable_s",
         "completed_at",
@@ -78,8 +76,6 @@ class Connection(asyncio.Protocol):
         "parser",
         "waiter",
     )
-
-    _socket: TransportSocket  # of `_transport`, which with TLS does not tell it any more when lost
 
     def __init__(
         self,
@@ -162,9 +158,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport, unless the connection was given up while it was being made."""
         self._transport = cast("asyncio.Transport", transport)
-        self._socket = transport.get_extra_info("socket")
         if self._open:
-            reachable.watch(self._socket, self._unreachable_s)
+            reachable.watch(transport.get_extra_info("socket"), self._unreachable_s)
         else:
             self._transport.abort()
 
@@ -241,12 +236,13 @@ class Connection(asyncio.Protocol):
         self._open = False
         self.waiter.close()
         self.parser.close()
-        transport = self._transport
-        if transport is None:
+        if self._transport is None:
             self.lost.set_result(None)
         else:
-            leaving.leave(self._socket)
-            transport.abort()
+            # The transport closes in the loop's next turn; whoever gets the slot may be faster, and
+            # would meet there a request that is over.
+            shutting.shut(self._transport)
+            self._transport.abort()
         self._on_hang_up(self)
 
     def _push(self, sink: Sink) -> None:

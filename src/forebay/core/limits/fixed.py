@@ -51,7 +51,7 @@ class Fixed:
     def on_signal(self, signal: Signal | None, *, now: float) -> None:
         """Ignore the scrape."""
 
-    def restart(self, *, now: float) -> None:
+    def restart(self, *, now: float, limit: int | None = None) -> None:
         """Stay as it is: the breaker's own ramp protects an endpoint that comes back."""
 
     def resize(self, *, floor: int, ceiling: int) -> Decision | None:  # noqa: ARG002

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core.limits.baseline import Baseline
 from forebay.core.limits.engine import EngineWord
+from forebay.core.limits.protocol import begin_again
 from forebay.core.limits.window import Latency, Window
 from forebay.core.model import Decision, Outcome, TimingKind
 from forebay.errors import ConfigError
@@ -156,8 +157,11 @@ class GradientAimd:
         self._engine.answer(now)
         return self._cut("engine queue", now)
 
-    def restart(self, *, now: float) -> Decision | None:
-        """Begin again at the floor; baselines are kept, but may rise anew."""
+    def restart(self, *, now: float, limit: int | None = None) -> Decision | None:
+        """Begin again at the floor, or at what others like it do with.
+
+        Baselines are kept, but may rise anew.
+        """
         self._set_clock(now)
         self._cold = True
         self._doubling = True
@@ -166,7 +170,8 @@ class GradientAimd:
         self._engine.forget()
         for baseline in self._baselines.values():
             baseline.forgive()
-        return self._move(self._floor, "restart: at the floor", now)
+        begin = begin_again(limit, self._floor, self._ceiling)
+        return self._move(begin.limit, begin.reason, now)
 
     def resize(self, *, floor: int, ceiling: int) -> Decision | None:
         """Move the bounds; what was learned stays."""

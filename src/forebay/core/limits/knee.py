@@ -16,6 +16,7 @@ from forebay.core.limits.course import Room
 from forebay.core.limits.engine import EngineWord
 from forebay.core.limits.first import Begin, FirstTokens
 from forebay.core.limits.pace import Reading
+from forebay.core.limits.protocol import begin_again
 from forebay.core.limits.search import Search
 from forebay.core.limits.strain import Strain
 from forebay.core.model import Decision, Outcome, TimingKind
@@ -148,15 +149,16 @@ class Knee:
             self._search.suspect(now)
         return None
 
-    def restart(self, *, now: float) -> Decision | None:
-        """Begin again at the floor."""
+    def restart(self, *, now: float, limit: int | None = None) -> Decision | None:
+        """Begin again at the floor, or at what others like it do with."""
         self._set_clock(now)
         self._cold = True
         self._engine.forget()
         self._cut_at = now
         self._strain.begin(now)
-        self._search.begin(self._floor, now)
-        return self._move(self._floor, "restart: at the floor")
+        begin = begin_again(limit, self._floor, self._ceiling)
+        self._search.begin(begin.limit, now)
+        return self._move(begin.limit, begin.reason)
 
     def resize(self, *, floor: int, ceiling: int) -> Decision | None:
         """Move the bounds; what was learned stays."""

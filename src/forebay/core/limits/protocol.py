@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from forebay.core.model import Decision
+
 if TYPE_CHECKING:
-    from forebay.core.model import Decision, Outcome, Signal, Timing
+    from forebay.core.model import Outcome, Signal, Timing
 
 
 class Limit(Protocol):
@@ -44,8 +46,18 @@ class Limit(Protocol):
     def on_signal(self, signal: Signal | None, *, now: float) -> Decision | None:
         """Fold in a scrape of the engine's own metrics; None means that the scrape failed."""
 
-    def restart(self, *, now: float) -> Decision | None:
-        """Begin again, at the floor if the law adapts: the endpoint was away."""
+    def restart(self, *, now: float, limit: int | None = None) -> Decision | None:
+        """Begin again, if the law adapts: at the floor, since the endpoint was away.
+
+        Or at `limit`, as far as the bounds allow: it is new, and others like it do with that.
+        """
 
     def resize(self, *, floor: int, ceiling: int) -> Decision | None:
         """Move the bounds, live; what is in flight is never revoked."""
+
+
+def begin_again(limit: int | None, floor: int, ceiling: int) -> Decision:
+    """Return what an adapting law begins again with (see `Limit.restart`)."""
+    if limit is None or limit <= floor:
+        return Decision(floor, "restart: at the floor")
+    return Decision(min(limit, ceiling), "start: as the model's other endpoints")
