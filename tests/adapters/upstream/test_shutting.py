@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from forebay.adapters.upstream import UpstreamSettings, tls_context
-from forebay.adapters.upstream.leaving import leave
+from forebay.adapters.upstream.shutting import shut
 
 pytestmark = pytest.mark.anyio
 
@@ -112,17 +112,18 @@ async def test_an_endpoint_that_reset_the_connection_is_left_without_an_error(li
     assert (upstream.stats().open, response.complete) == (0, False)
 
 
-async def test_leaving_a_lost_connection_ends_no_other_one(listener, upstream, until):
+async def test_shutting_a_lost_connection_ends_no_other_one(listener, upstream, until):
     """Its descriptor's number may be another connection's by now."""
     here, there = socket.socketpair()
     peer, response = await answered(listener, upstream)
     (connection,) = upstream._pool._connections
-    lost = connection._socket
+    transport = connection._transport
+    lost = transport.get_extra_info("socket")
     number = lost.fileno()
     response.abort()
     await until(lambda: lost.fileno() == -1)
     os.dup2(here.fileno(), number)
-    leave(lost)
+    shut(transport)
     there.sendall(b"x")
     assert os.read(number, 1) == b"x"
     os.close(number)
