@@ -65,6 +65,9 @@ bench-protection-llama: $(SETUP) ## Protected chat beside embeddings on real lla
 bench-protection-vllm: $(SETUP) ## Protected chat beside bulk generation on real vLLM (installs it: 2 GB)
 	$(PY) -m bench.protection_vllm
 
+bench-protection-infinity: $(SETUP) ## Protected chat on real vLLM beside embeddings on real Infinity (installs both: 4 GB)
+	$(PY) -m bench.protection_infinity
+
 bench-demo: $(SETUP) ## The demo's comparison on real engines, recorded
 	$(PY) -m bench.demo
 
@@ -94,4 +97,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-live bench-failover goals clean
+.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity bench-live bench-failover goals clean

@@ -20,7 +20,7 @@ from forebay.demo.processes import Processes
 
 from . import report, results
 from .beside import EndlessClient, Load, Phase, measure, prompt
-from .vllm_engine import VLLM_MODEL, start_vllm
+from .heavy_engines import VLLM_MODEL, start_vllm
 
 if TYPE_CHECKING:
     import random

