@@ -65,7 +65,7 @@ bench-protection-llama: $(SETUP) ## Protected chat beside embeddings on real lla
 bench-protection-vllm: $(SETUP) ## Protected chat beside bulk generation on real vLLM (installs it: 2 GB)
 	$(PY) -m bench.protection_vllm
 
-bench-protection-infinity: $(SETUP) ## Protected chat on real vLLM beside embeddings on real Infinity (installs both: 4 GB)
+bench-protection-infinity: $(SETUP) ## Protected chat on real vLLM beside embeddings on real Infinity (installs both: 4 GB; root)
 	$(PY) -m bench.protection_infinity
 
 bench-demo: $(SETUP) ## The demo's comparison on real engines, recorded
