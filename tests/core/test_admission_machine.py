@@ -377,7 +377,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             return not any(map(self.alive, others))
         regular = [m.state for m in others if not m.stands_in and self.alive(m)]
         in_service = (
-            s._closed and not s._ramping and not s.rests_long(self.desk.now) for s in regular
+            s._closed and not s._ramping and not s.rest.is_long(self.desk.now) for s in regular
         )
         return not member.stands_in or not any(in_service)
 

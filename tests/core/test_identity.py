@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.identity import Identity, cosine_of
+from forebay.core.identity import Identity, Likeness, cosine_of
 
 numbers = st.floats(-100, 100, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-3)
 vectors = st.lists(numbers, min_size=1, max_size=32).filter(any)
@@ -103,3 +103,18 @@ def test_an_endpoint_that_was_away_is_compared_anew():
     assert identity.verdict("a", 1) is None
     assert not identity.judge("a", [0.0, 1.0], 1).same, "the reference is what it was"
     identity.doubt("nobody")
+
+
+def test_an_endpoint_that_cannot_be_compared_is_used_or_not_and_both_are_remembered():
+    identity = Identity(0.98)
+    identity.judge("a", [1.0, 0.0], 0)
+    assert identity.last("b") is None
+    assert identity.trust("b", "no vectors", 0).same
+    assert not identity.reject("c", "no vectors", 0).same
+    assert identity.unfit(0) == {"c"}
+    assert (identity.last("c").likeness, identity.last("c").reason) == (
+        Likeness.INCOMPARABLE,
+        "no vectors",
+    )
+    assert identity.last("c") is not None  # however long ago
+    assert identity.unfit(1000) == frozenset()

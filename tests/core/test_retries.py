@@ -114,7 +114,7 @@ def test_none_waits_for_an_endpoint_that_rests_while_a_stand_in_is_there():
     (here,) = (grant.endpoint.id for grant in setting.desk.running)
     (rests,) = {"m@a", "m@b"} - {here}
     state = setting.core.states[rests]
-    state.held_until = 4.0
+    state.rest.until = 4.0
     state.look(0.0)
     assert setting.ask(setting.fail(Outcome.CONGESTION)) == "m@f"
 

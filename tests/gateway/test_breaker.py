@@ -173,7 +173,7 @@ async def test_it_recovers_although_nobody_asked_for_a_long_time(host, gateway):
     host.faults.add(Reset(engine="chat", next=2))
     for _ in range(2):
         await asked(running)
-    await anyio.sleep(1)
+    await eventually(lambda: running.breaker("chat")["state"] == "half_open")
     assert (await asked(running)).status == 200
 
 

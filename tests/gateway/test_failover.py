@@ -220,8 +220,7 @@ async def test_it_comes_back_although_nobody_asked_for_a_long_time(pair, gateway
     primary.mode = "reset"
     await ask(running)
     primary.mode = "ok"
-    await anyio.sleep(0.5)
-    assert running.endpoint("m")["breaker"]["state"] == "half_open"
+    await eventually(lambda: running.endpoint("m")["breaker"]["state"] == "half_open")
     for _ in range(3):
         answer = await ask(running)
         assert primary.url.removeprefix("http://") in answer.head["x-forebay-endpoint"]

@@ -59,11 +59,12 @@ async def test_a_signal_lets_it_finish_what_is_under_way(host, serve_command, wh
 
 async def test_a_second_signal_ends_it_at_once(host, serve_command):
     with serve_command(emulated(host)) as served:
-        async with connected(served.port) as wire:
+        async with connected(served.port) as wire, connected(served.port) as idle:
+            await idle.ask("GET", "/healthz", None)
             await wire.send("POST", CHAT, {**BODY, "max_tokens": 8000})
             await wire.head()
             os.kill(served.popen.pid, signal.SIGINT)
-            await anyio.sleep(0.3)
+            assert await idle.closed() == b""  # it has heard of the first one
             os.kill(served.popen.pid, signal.SIGINT)
             assert b'"code":"shutting_down"' in await wire.closed()
             assert await served.ended(within_s=3) == 0

@@ -8,6 +8,7 @@ import pytest
 from forebay.emulator.faults import CloseKeepalive
 from support.configs import emulated, one_chat
 from support.http_responses import good_stream, json_response
+from support.waiting import eventually
 from support.wire import connected
 
 pytestmark = pytest.mark.anyio
@@ -107,9 +108,7 @@ async def test_chat_does_not_share_connections_with_a_storm_of_embeddings(serve,
 
         for _ in range(150):
             tasks.start_soon(embed)
-        with anyio.fail_after(10):
-            while running.inflight < 150:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
+        await eventually(lambda: running.inflight == 150, within_s=10)
         beside = await chat_s()
         tasks.cancel_scope.cancel()
     assert beside < 2 * alone + 0.01

@@ -55,13 +55,6 @@ class Peer:
         """Whether the client, or a buffer on the way to it, takes more."""
         return bool(select.select([], [self._sock], [], 0)[1])
 
-    def client_has_left(self):
-        """Whether the client has closed its side; for when it has sent nothing more."""
-        try:
-            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-
     def close(self):
         self._sock.close()
 

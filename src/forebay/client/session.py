@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from forebay.client.fan_out import FanOut, Item, Result, text_tokens
 from forebay.client.holders import Holders
-from forebay.client.lease import Lease
+from forebay.client.slots import Slots
 from forebay.config.embedding_status import embedding_endpoint_status
 from forebay.config.status import status
-from forebay.core.model import Reason, ServiceClass, Ticket
-from forebay.errors import Rejected, UsageError
+from forebay.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from forebay.adapters.engines.scraper import Scraper
     from forebay.client.home import Home
+    from forebay.client.lease import Lease
+    from forebay.client.slots import Priority
     from forebay.config import Plan
     from forebay.core.failovers import Failovers
     from forebay.core.retries import Retries
     from forebay.drivers.aio import AsyncLimiter
-    from forebay.drivers.aio import Lease as Slot
     from forebay.live import Live, Reload
-
-Priority = Literal["best-effort"]
 
 
 class Session:
@@ -47,11 +43,11 @@ class Session:
         self._live = live
         self._limiter = limiter
         self._scrapers = scrapers
-        self._retries = retries
         self._failovers = failovers
         self._home = home
         self._reload = reload
         self._holders = Holders(limiter.admission)
+        self._slots = Slots(live, limiter, scrapers, retries, self._holders, home)
 
     @property
     def _plan(self) -> Plan:
@@ -85,8 +81,8 @@ class Session:
             Rejected: there is no slot; `reason` says why, `retry_after_s` when to try again.
             UsageError: not where the session was opened, or waiting would never end.
         """
-        ticket = self._ticket(model, timeout, priority, tokens=tokens, weight=weight)
-        with await self._lease(ticket) as lease:
+        ticket = self._slots.ticket(model, timeout, priority, tokens=tokens, weight=weight)
+        with await self._slots.take(ticket) as lease:
             yield lease
 
     def try_slot(
@@ -105,9 +101,8 @@ class Session:
             Rejected: there will be none, whether one waits or not.
             UsageError: not where the session was opened.
         """
-        ticket = self._ticket(model, None, priority, tokens=tokens, weight=weight)
-        slot = self._limiter.try_slot(ticket)
-        return None if slot is None else self._leased(slot)
+        ticket = self._slots.ticket(model, None, priority, tokens=tokens, weight=weight)
+        return self._slots.try_take(ticket)
 
     @overload
     async def map_concurrent(
@@ -170,20 +165,19 @@ class Session:
         """
         if on_error not in {"raise", "collect"}:
             raise ValueError(f"on_error is {on_error!r}; it can be 'raise' or 'collect'")
-        self._ticket(model, timeout, priority)  # so that what is wrong is told before any work
+        slots = self._slots
+        slots.ticket(model, timeout, priority)  # so that what is wrong is told before any work
         if size is None:
             chat = self._plan.models[model].kind == "chat"
             size = _unknown if chat else text_tokens
 
         async def slot(tokens: float | None) -> Lease:
-            ticket = self._ticket(model, timeout, priority, tokens=tokens)
-            self._retries.note(ticket)
-            return await self._patient_lease(ticket)
+            return await slots.take_for_bulk(slots.ticket(model, timeout, priority, tokens=tokens))
 
         fan_out = FanOut(
             fn,
             slot=slot,
-            elsewhere=self._elsewhere,
+            elsewhere=slots.take_elsewhere,
             size=size,
             collect=on_error == "collect",
         )
@@ -230,100 +224,6 @@ class Session:
         return embedding_endpoint_status(
             self._plan, limiter.admission, self._failovers, limiter.now(), key
         )
-
-    def _ticket(
-        self,
-        model: str,
-        timeout_s: float | None,
-        priority: Priority | None,
-        *,
-        tokens: float | None = None,
-        weight: int | None = None,
-    ) -> Ticket:
-        self._home.check()
-        models = self._plan.models
-        if model not in models:
-            known = ", ".join(sorted(models))
-            raise Rejected(
-                Reason.UNKNOWN_MODEL, f"no model {model!r} is configured; known: {known}"
-            )
-        service_class = self._live.service_class(model)
-        if priority is not None:
-            if priority != "best-effort":
-                raise ValueError(f"priority is {priority!r}; it can be 'best-effort' or None")
-            service_class = ServiceClass.BEST_EFFORT
-        if timeout_s is None:
-            timeout_s = self._plan.config.forebay.timeouts.request_s
-        if not timeout_s > 0:
-            raise ValueError(f"timeout is {timeout_s}; it must be above 0 (try_slot never waits)")
-        now = self._limiter.now()
-        return Ticket(
-            model,
-            service_class,
-            now,
-            now + timeout_s,
-            weight=_slots(weight, tokens),
-            size_tokens=_whole(tokens),
-        )
-
-    async def _lease(self, ticket: Ticket) -> Lease:
-        with self._holders.asking(ticket):
-            slot = await self._limiter.slot(ticket)
-        return self._leased(slot)
-
-    async def _patient_lease(self, ticket: Ticket) -> Lease:
-        """As `_lease`, but bulk work that is told to come back later does."""
-        limiter = self._limiter
-        while True:
-            try:
-                return await self._lease(ticket)
-            except Rejected as error:
-                left_s = ticket.deadline - limiter.now()
-                wait_s = error.retry_after_s
-                if wait_s is None or wait_s >= left_s or error.reason == Reason.SHUTTING_DOWN:
-                    raise
-                await asyncio.sleep(wait_s)
-
-    async def _elsewhere(self, failed: Lease) -> Lease | None:
-        """Wait for a slot at another endpoint, if that one's failure is a reason to."""
-        before, outcome = failed.ticket, failed.outcome
-        if outcome is None:
-            return None
-        # It bounds the wait for a slot, not what was done in it, so it begins again.
-        now = self._limiter.now()
-        before = replace(before, deadline=now + (before.deadline - before.asked_at))
-        ticket = self._retries.again(
-            before, failed.endpoint.id, outcome, now, probe=failed.is_probe
-        )
-        if ticket is None:
-            return None
-        try:
-            return await self._patient_lease(ticket)
-        except Rejected:
-            return None  # why the first attempt failed is what the caller should know
-
-    def _leased(self, slot: Slot) -> Lease:
-        longest_rest_s = self._plan.config.forebay.timeouts.retry_after_s
-        scraper = self._scrapers[slot.endpoint.id]
-        return Lease(slot, scraper, self._holders, self._home, longest_rest_s)
-
-
-def _slots(weight: int | None, tokens: float | None) -> int:
-    if weight is None:
-        return 0
-    if tokens is not None:
-        raise ValueError("give tokens or weight, not both: a weight counts whatever the size")
-    if weight < 1:
-        raise ValueError(f"weight is {weight}; a request takes at least one slot")
-    return weight
-
-
-def _whole(tokens: float | None) -> int:
-    if tokens is None:
-        return 0
-    if not (isfinite(tokens) and tokens >= 0):
-        raise ValueError(f"tokens is {tokens}; it must be a number from 0 on")
-    return ceil(tokens)
 
 
 def _unknown(item: object) -> None:

@@ -74,7 +74,7 @@ def embedding_endpoint_status(  # noqa: PLR0913, PLR0917 - each is a part of wha
     def serving(states: list[EndpointState]) -> list[EndpointState]:
         return [s for s in states if not s.broken(now) and s.endpoint.id not in unfit]
 
-    away = all(state.broken(now) or state.rests_long(now) for state in regular)
+    away = all(state.broken(now) or state.rest.is_long(now) for state in regular)
     failed_over = bool(stand_ins) and (model in failovers.failed_over or away)
     primaries = [] if failed_over else serving(regular)
     fallbacks = [] if primaries else serving(stand_ins)

@@ -64,4 +64,4 @@ def _away(state: EndpointState, now: float) -> Binding | None:
         return Binding.ENGINE
     if state.broken(now):
         return Binding.BREAKER
-    return Binding.REST if now < state.held_until else None
+    return Binding.REST if now < state.rest.until else None

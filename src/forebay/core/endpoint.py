@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from forebay.core.breaker import BreakerState
 from forebay.core.model import EngineState, Outcome, ServiceClass
+from forebay.core.rest import Rest
+from forebay.core.silence import Silence
 
 if TYPE_CHECKING:
     from forebay.core.breaker import Breaker, Change, Ramp
@@ -23,21 +25,8 @@ _TIME_GAIN = 0.1
 # How often a limit that ramps is looked at while requests wait, seconds.
 _RELOOK_S = 1.0
 _SOON_S = 0.001
-# Who asks to be left alone for longer is stood in for: that is a breaker's first cooldown. Seconds.
-_LONG_REST_S = 5.0
 # What an engine said holds for so long; one that slept is then tried again. Seconds.
 _STALE_S = 15.0
-# What ends like this has heard nothing of the endpoint.
-_UNHEARD = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT})
-# A request that ends like this says that the endpoint needs rest; a time that comes with anything
-# else (a wrong key, say) is its caller's business.
-_NEEDS_REST = frozenset({Outcome.CONGESTION, Outcome.LOADING, Outcome.FAILURE, Outcome.TIMEOUT})
-# Refusals that say nothing of its health. They come at once, so that an endpoint that gives no
-# other answer always looks like the least loaded of all: after so many in a row it rests by itself,
-# while others are there, and longer each time. Seconds.
-_REFUSALS = frozenset({Outcome.CONGESTION, Outcome.LOADING, Outcome.CONFIGURATION})
-_MOST_REFUSALS = 3
-_REST_S, _LONGEST_REST_S, _REST_JITTER = 1.0, 10.0, 0.25
 
 _OK, _AWAKE, _CLOSED = Outcome.OK, EngineState.AWAKE, BreakerState.CLOSED
 
@@ -71,10 +60,8 @@ class EndpointState:
             until `others_until`, and only where endpoints are compared.
         peak: the most slots that were taken at once since then, or about that time.
         signal: what its engine last said of itself.
-        held_until: it asked to be left alone until then, or rests.
-        refusals: how often it refused since it last answered; of a burst that made it rest, once.
-        silent_since: nothing has been heard of it since then, although something ran there.
-        answering: requests that run and have got the first of their answer.
+        rest: whether it is to be left alone.
+        silence: whether anything is heard of it.
         service_s: running mean of how long a request holds its slot; 0 while not known.
         answer_s: running mean of the time until a request is answered: to its first token, or to
             its end if it does not stream; 0 while not known.
@@ -102,10 +89,8 @@ class EndpointState:
     others_until: float = field(default=-inf, init=False)
     peak: int = field(default=0, init=False)
     signal: Signal | None = field(default=None, init=False)
-    held_until: float = field(default=-inf, init=False)
-    refusals: int = field(default=0, init=False)
-    silent_since: float = field(default=0.0, init=False)
-    answering: int = field(default=0, init=False)
+    rest: Rest = field(default_factory=Rest, init=False)
+    silence: Silence = field(default_factory=Silence, init=False)
     service_s: float = field(default=0.0, init=False)
     answer_s: float = field(default=0.0, init=False)
     # A closed breaker admits whatever the time, and need not be asked.
@@ -160,20 +145,16 @@ class EndpointState:
         where = self.breaker.ramp(self.endpoint.floor, self.ceiling, now) if self._ramping else None
         return where if where is not None and where.cap < self.ceiling else None
 
-    def rests_long(self, now: float) -> bool:
-        """Whether it asked to be left alone for longer than is worth waiting for."""
-        return self.held_until - now > _LONG_REST_S
-
     def look(self, now: float) -> bool:
         """Bring up to date what time may change, and return whether anything did."""
         alive = not self.draining and not self.broken(now)
-        usable = alive and now >= self.held_until
+        usable = alive and now >= self.rest.until
         limit = self.law.decision.limit
         if self._ramping:
             allowed = self.breaker.cap(self.endpoint.floor, self.ceiling, now)
             self._ramping = allowed < self.ceiling
             limit = min(limit, allowed)
-        in_service = alive and self._closed and not (self._ramping or self.rests_long(now))
+        in_service = alive and self._closed and not (self._ramping or self.rest.is_long(now))
         self.calm = usable and in_service
         before = (self.alive, self.in_service, self.usable, self.limit)
         self.alive, self.in_service, self.usable, self.limit = alive, in_service, usable, limit
@@ -189,7 +170,7 @@ class EndpointState:
         if not self.engine_serves:
             return inf
         if not self.usable:
-            at = max(self.held_until, now + self.breaker.retry_after_s(now))
+            at = max(self.rest.until, now + self.breaker.retry_after_s(now))
             return max(at, now + _SOON_S)  # a time so near that it rounds to `now` is not reached
         return now + _RELOOK_S if self._ramping else inf
 
@@ -209,8 +190,7 @@ class EndpointState:
         if grant.answered:
             return
         grant.answered = True
-        self.answering += 1
-        self.silent_since = now
+        self.silence.answered(now)
         if grant.guard is not None:
             grant.guard.answered(grant, now)
         self.answer_s = _mean(self.answer_s, now - grant.at)
@@ -234,33 +214,31 @@ class EndpointState:
         if decision is not None:
             self._limit_moved(decision, now)
         if outcome is _OK:
-            self.refusals = 0
+            self.rest.answered()
             held_s = now - started_at
             self.service_s = _mean(self.service_s, held_s)
             if not grant.answered:
                 self.answer_s = _mean(self.answer_s, held_s)
-        elif ending.retry_after_s and outcome in _NEEDS_REST:
-            self._hold_until(now + ending.retry_after_s)
-        elif outcome in _REFUSALS and ending.retry_after_s is None and self.pool is not None:
-            self._refused(self.pool, started_at, now)
-        change = self.breaker.end(grant.pass_, self._what_it_says(grant, outcome, now), now)
+        elif self.rest.asked(ending, now) or self._refuses_too_often(ending, started_at, now):
+            self.calm = False
+        if self.silence.ended(grant, outcome, now) and self._is_silent(now):
+            outcome = Outcome.TIMEOUT
+        change = self.breaker.end(grant.pass_, outcome, now)
         if change is not None:
             self._breaker_moved(change, now)
 
-    def _what_it_says(self, grant: Grant, outcome: Outcome, now: float) -> Outcome:
-        """What the end of a request says of the endpoint's health.
+    def _is_silent(self, now: float) -> bool:
+        return now - self.silence.since >= self.breaker.patience_s(self.answer_s)
 
-        Callers that give up before any time-out of ours must not hide that nobody is answered.
-        """
-        if grant.answered:
-            self.answering -= 1
-        if outcome not in _UNHEARD:
-            self.silent_since = now
-            return outcome
-        if grant.answered or self.answering or not grant.unanswered:
-            return outcome
-        is_silent = now - self.silent_since >= self.breaker.patience_s(self.answer_s)
-        return Outcome.TIMEOUT if is_silent else outcome
+    def _refuses_too_often(self, ending: Ending, started_at: float, now: float) -> bool:
+        """Let it rest if it does nothing but refuse, and others could serve."""
+        pool = self.pool
+        if pool is None or not self.rest.is_due(ending, started_at):
+            return False
+        if not any(other.usable for other in pool.states if other is not self):
+            return False
+        self.rest.take(now, pool.rng)
+        return True
 
     def hear(self, signal: Signal | None, now: float) -> None:
         """Fold in what the engine says of itself; None means that it could not be read."""
@@ -304,20 +282,6 @@ class EndpointState:
         decision = self.law.restart(now=now, limit=min(limits))
         if decision is not None:
             self._limit_moved(decision, now)
-
-    def _refused(self, pool: Pool, started_at: float, now: float) -> None:
-        """Let it rest if it does nothing but refuse, and others could serve."""
-        if started_at < self.held_until:
-            return  # one burst is one reason
-        self.refusals += 1
-        over = self.refusals - _MOST_REFUSALS
-        if over >= 0 and any(other.usable for other in pool.states if other is not self):
-            rest_s = min(_REST_S * 2.0 ** min(over, 10), _LONGEST_REST_S)
-            self._hold_until(now + rest_s * (1 + _REST_JITTER * (2 * pool.rng.random() - 1)))
-
-    def _hold_until(self, until: float) -> None:
-        self.held_until = max(self.held_until, until)
-        self.calm = False
 
     def _breaker_moved(self, change: Change, now: float) -> None:
         self.observer.breaker_changed(self.endpoint, change, now)

@@ -152,7 +152,7 @@ class Member:
             guard.started(self, now)
         pass_ = state.breaker.begin(now, state.answer_s)
         if state.inflight == weight or pass_.probe:  # it had nothing to say, or begins anew
-            state.silent_since = now
+            state.silence.since = now
         return Grant(ticket, self, weight, now, pass_, guard)
 
 

@@ -77,24 +77,6 @@ async def test_cancelled_after_any_number_of_turns_a_pool_stays_true(serve, conn
     await server.left()
 
 
-async def test_the_server_knows_that_it_is_over_before_another_request_can_reach_it(serve, connect):
-    """Who gives up a request frees its slot in the same turn of the loop."""
-    peers = []
-
-    async def begin(peer):
-        await peer.answer(CHUNKED)
-        peers.append(peer)
-
-    server = serve(begin)
-    upstream = connect(server.url)
-    response = await start(upstream)
-    (peer,) = peers
-    assert not peer.client_has_left()
-    response.abort()
-    assert peer.client_has_left()
-    await server.left()
-
-
 async def test_cancelled_while_it_waits_for_the_head_it_closes_its_connection(serve, connect):
     received = asyncio.Event()
 

@@ -89,14 +89,13 @@ async def test_an_endpoint_is_not_read_while_the_sink_is_full(serve, connect, un
             await peer.send(chunk(b"x" * 65536))
             sent += 1
 
-    upstream = connect(serve(script).url)
+    server = serve(script)
+    upstream = connect(server.url)
     response = await start(upstream)
     full = Full(asyncio.Event())
     assert await response.relay(lambda _: full) is full
-    before = -1
-    while before != sent:  # until its sending stands still
-        before = sent
-        await asyncio.sleep(0.1)
+    (connection,), (peer,) = upstream._pool._connections, server.peers
+    await until(lambda: not connection._transport.is_reading() and not peer.can_send())
     assert sent < 1000
     response.abort()
     await until(lambda: upstream.stats().open == 0)
@@ -172,7 +171,8 @@ async def test_cancelled_it_hands_on_nothing_more(serve, connect, until):
             await peer.send(chunk(b"more"))
             await asyncio.sleep(0)
 
-    upstream = connect(serve(script).url)
+    server = serve(script)
+    upstream = connect(server.url)
     response = await start(upstream)
     got = []
 
@@ -186,7 +186,7 @@ async def test_cancelled_it_hands_on_nothing_more(serve, connect, until):
     count = len(got)
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.sleep(0.01)
+    await server.left()
     assert len(got) == count
     assert upstream.stats().open == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -243,17 +244,27 @@ async def test_an_idle_connection_is_closed_in_time(serve, connect, fetch):
     assert (upstream.stats().open, upstream.stats().idle) == (0, 0)
 
 
-async def test_each_idle_connection_has_its_own_time(serve, connect, fetch, until):
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # uvloop's clock cannot be set
+async def test_each_idle_connection_has_its_own_time(serve, connect, fetch, until, monkeypatch):
+    loop = asyncio.get_running_loop()
+
+    def pass_time(seconds):
+        later = loop.time() - time.monotonic() + seconds
+        monkeypatch.setattr(loop, "time", lambda: time.monotonic() + later)
+
     server = serve(always_ok)
-    upstream = connect(server.url, UpstreamSettings(idle_s=0.2))
+    upstream = connect(server.url, UpstreamSettings(idle_s=100))
     slow = await upstream.send(b"GET", b"/", [], b"", head_timeout_s=5)
     await fetch(upstream)
-    await asyncio.sleep(0.1)
+    pass_time(60)
     slow.abort()
     assert upstream.stats().idle == 2
+    pass_time(60)
     await until(lambda: upstream.stats().idle < 2)
     assert upstream.stats().idle == 1
+    pass_time(60)
     await server.left()
+    assert upstream.stats().idle == 0
 
 
 async def test_an_idle_connection_that_turns_out_closed_is_replaced(serve, connect, fetch):

@@ -177,7 +177,7 @@ def refuse(desk: Desk, host: str, outcome: Outcome, *, times: int = 1, **more) -
 
 def rests(desk: Desk, host: str) -> float:
     """How long it rests from now on."""
-    return max(0.0, desk.core.states[f"m@{host}"].held_until - desk.now)
+    return max(0.0, desk.core.states[f"m@{host}"].rest.until - desk.now)
 
 
 @pytest.mark.parametrize("outcome", REFUSALS)
@@ -195,7 +195,7 @@ def test_it_is_tried_again_soon_and_then_ever_later() -> None:
     for _ in range(6):
         refuse(desk, "a", Outcome.LOADING)
         pauses.append(rests(desk, "a"))
-        desk.now = desk.core.states["m@a"].held_until
+        desk.now = desk.core.states["m@a"].rest.until
         desk.see(desk.core.tick(desk.now))
     for pause, usual in zip(pauses, [1, 2, 4, 8, 10, 10], strict=True):
         assert 0.75 * usual <= pause <= 1.25 * usual

@@ -97,7 +97,7 @@ class Upstream:
             connection.start(head, body, head_only=head_only)
             if connection.error is None:
                 try:
-                    await connection.wakeup(head_timeout_s)
+                    await connection.waiter.wait(head_timeout_s)
                 except BaseException:
                     connection.close()
                     raise

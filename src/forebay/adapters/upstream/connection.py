@@ -12,7 +12,8 @@ task that waits, if one does, is woken::
     DONE     all is here, perhaps unread     hang up              hang up
 
 A failure sets `Connection.error` and hangs up. What had arrived before it can still be read. To
-hang up is to close the transport at once, unsent bytes or not, and to tell the pool exactly once.
+hang up is to end the connection at once, unsent bytes or not, so that the endpoint hears of it
+before any later request, and to tell the pool exactly once.
 
 Flow control. Reading pauses while more than a bounded amount is unread. The request is handed to
 the transport whole, since it is in memory anyway: the loop sends what the server takes while the
@@ -26,13 +27,13 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from forebay.adapters.upstream import reachable, shutting
-from forebay.adapters.upstream.deadline import Deadline
 from forebay.adapters.upstream.parser import BROKEN, DONE, ResponseParser
 from forebay.adapters.upstream.sink import ACCEPTED
+from forebay.adapters.upstream.waiter import Waiter
 from forebay.errors import UpstreamError, UpstreamTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from forebay.adapters.upstream.settings import UpstreamSettings
     from forebay.adapters.upstream.sink import Sink
@@ -57,25 +58,23 @@ class Connection(asyncio.Protocol):
         error: why this connection failed, if it did.
         completed_at: when the response's end came, on the loop's clock.
         lost: done when the transport is closed.
+        waiter: the task that waits for more of the response.
     """
 
     __slots__ = (
-        "_deadline",
         "_loop",
         "_name",
         "_on_hang_up",
         "_open",
         "_reading",
         "_reused",
-        "_sink",
-        "_timeout_s",
         "_transport",
         "_unreachable_s",
-        "_waiter",
         "completed_at",
         "error",
         "lost",
         "parser",
+        "waiter",
     )
 
     def __init__(
@@ -88,6 +87,7 @@ class Connection(asyncio.Protocol):
         self.parser = ResponseParser(settings.max_head_bytes)
         self.error: UpstreamError | None = None
         self.lost: asyncio.Future[None] = loop.create_future()
+        self.waiter = Waiter(loop, name, self._on_deadline)
         self._loop = loop
         self._name = name
         self._on_hang_up = on_hang_up
@@ -96,10 +96,6 @@ class Connection(asyncio.Protocol):
         self._open = True
         self._reading = True
         self._reused = False
-        self._waiter: asyncio.Future[Awaitable[None] | None] | None = None
-        self._sink: Sink | None = None  # takes pieces in the waiter's place
-        self._deadline = Deadline(loop, self._on_deadline)
-        self._timeout_s = 0.0
         self.completed_at = 0.0
 
     def __repr__(self) -> str:
@@ -122,33 +118,6 @@ class Connection(asyncio.Protocol):
             transport.write(head + body)
         else:
             transport.writelines((head, body))
-
-    def wakeup(self, timeout_s: float | None) -> asyncio.Future[Awaitable[None] | None]:
-        """Return a future that is done when a head, a piece, the end or a failure has come.
-
-        Args:
-            timeout_s: fail with `UpstreamTimeout` if nothing has come by then.
-
-        Raises:
-            RuntimeError: another task waits already.
-        """
-        if self._waiter is not None:
-            raise RuntimeError(f"{self._name}: two tasks read one response at the same time")
-        waiter = self._waiter = self._loop.create_future()
-        if timeout_s is not None:
-            self._timeout_s = timeout_s
-            self._deadline.set(timeout_s)
-        return waiter
-
-    def push(self, sink: Sink) -> asyncio.Future[Awaitable[None] | None]:
-        """Hand pieces to `sink` as they come.
-
-        Returns:
-            A future that is done when the end or a failure has come, and then gives None; or with
-            what the sink returned when it was full.
-        """
-        self._sink = sink
-        return self.wakeup(None)
 
     def take_error(self) -> UpstreamError:
         """Take the error, to raise it; kept here, it would be part of a reference cycle."""
@@ -177,8 +146,8 @@ class Connection(asyncio.Protocol):
 
     def time_out(self, after_s: float) -> None:
         """Fail as one that did not go on in time."""
-        self._timeout_s = after_s
-        self._on_deadline()
+        what = "no more" if self.parser.status else "no head"
+        self._fail(f"{what} of a response within {after_s:g} s", UpstreamTimeout)
 
     def close(self) -> None:
         """Give up whatever is under way, and hang up."""
@@ -206,11 +175,12 @@ class Connection(asyncio.Protocol):
             return
         if parser.phase is DONE:
             self._after_response()
-        if self._waiter is not None:
-            if self._sink is not None:
-                self._push(self._sink)
+        waiter = self.waiter
+        if waiter.future is not None:
+            if waiter.sink is not None:
+                self._push(waiter.sink)
             if parser.pieces or parser.phase is not phase_before:
-                self._wake()
+                waiter.wake()
         elif self._reading and parser.unread_cost > _UNREAD_HIGH and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
@@ -246,8 +216,7 @@ class Connection(asyncio.Protocol):
             self._hang_up()
 
     def _on_deadline(self) -> None:
-        what = "no more" if self.parser.status else "no head"
-        self._fail(f"{what} of a response within {self._timeout_s:g} s", UpstreamTimeout)
+        self.time_out(self.waiter.timeout_s)
 
     def _fail(self, what: str, kind: type[UpstreamError] = UpstreamError) -> None:
         """Hang up. That is a failure, unless the response is complete."""
@@ -259,13 +228,13 @@ class Connection(asyncio.Protocol):
                 f"{self._name}: {what}", reused=self._reused, response_started=parser.started
             )
         self._hang_up()
-        self._wake()
+        self.waiter.wake()
 
     def _hang_up(self) -> None:
         if not self._open:
             return
         self._open = False
-        self._deadline.close()
+        self.waiter.close()
         self.parser.close()
         if self._transport is None:
             self.lost.set_result(None)
@@ -277,27 +246,17 @@ class Connection(asyncio.Protocol):
         self._on_hang_up(self)
 
     def _push(self, sink: Sink) -> None:
-        parser, waiter = self.parser, self._waiter
-        if waiter is None or waiter.done():  # cancelled
+        parser, waiter = self.parser, self.waiter
+        if waiter.future is None or waiter.future.done():  # cancelled
             return
         try:
             while parser.pieces:
                 accepted = sink(self.take_piece())
                 if accepted is not ACCEPTED:
-                    self._wake(accepted)
+                    waiter.wake(accepted)
                     return
         except Exception as error:  # noqa: BLE001 - it is the waiter's, not the transport's
-            self._waiter = self._sink = None
-            waiter.set_exception(error)
-
-    def _wake(self, full: Awaitable[None] | None = None) -> None:
-        waiter = self._waiter
-        if waiter is None:
-            return
-        self._waiter = self._sink = None
-        self._deadline.clear()
-        if not waiter.done():  # cancelled: its task is about to close this connection
-            waiter.set_result(full)
+            waiter.fail(error)
 
     def _resume_reading(self) -> None:
         self._reading = True

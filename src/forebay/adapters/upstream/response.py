@@ -100,7 +100,7 @@ class Response:
                     raise connection.take_error()
                 return b""
             try:
-                await connection.wakeup(timeout_s)
+                await connection.waiter.wait(timeout_s)
             except BaseException:
                 self._settle()
                 raise
@@ -132,7 +132,7 @@ class Response:
             if parser.phase is DONE or connection.error is not None:
                 break
             try:
-                full = await connection.push(sink)
+                full = await connection.waiter.wait(None, sink)
             except BaseException:
                 self._settle()
                 raise

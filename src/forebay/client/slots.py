@@ -1,0 +1,169 @@
+"""How a session's slots are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from math import ceil, isfinite
+from typing import TYPE_CHECKING, Literal
+
+from forebay.client.lease import Lease
+from forebay.core.model import Reason, ServiceClass, Ticket
+from forebay.errors import Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forebay.adapters.engines.scraper import Scraper
+    from forebay.client.holders import Holders
+    from forebay.client.home import Home
+    from forebay.core.retries import Retries
+    from forebay.drivers.aio import AsyncLimiter
+    from forebay.drivers.aio import Lease as Slot
+    from forebay.live import Live
+
+Priority = Literal["best-effort"]
+
+
+class Slots:
+    """The slots of a session, for those who ask by its rules.
+
+    Args:
+        live: the configuration that is in force.
+        limiter: has the slots.
+        scrapers: read each endpoint's metrics, by its id.
+        retries: says what may be tried again.
+        holders: which task holds which slot.
+        home: where the session was opened.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a session that know of slots
+        self,
+        live: Live,
+        limiter: AsyncLimiter,
+        scrapers: Mapping[str, Scraper],
+        retries: Retries,
+        holders: Holders,
+        home: Home,
+    ) -> None:
+        self._live = live
+        self._limiter = limiter
+        self._scrapers = scrapers
+        self._retries = retries
+        self._holders = holders
+        self._home = home
+
+    def ticket(
+        self,
+        model: str,
+        timeout_s: float | None,
+        priority: Priority | None,
+        *,
+        tokens: float | None = None,
+        weight: int | None = None,
+    ) -> Ticket:
+        """Ask for a slot; for the arguments see `Session.slot`.
+
+        Raises:
+            Rejected: there is no such model.
+            ValueError: an argument that makes no sense.
+            UsageError: not where the session was opened.
+        """
+        self._home.check()
+        models = self._live.plan.models
+        if model not in models:
+            known = ", ".join(sorted(models))
+            raise Rejected(
+                Reason.UNKNOWN_MODEL, f"no model {model!r} is configured; known: {known}"
+            )
+        service_class = self._live.service_class(model)
+        if priority is not None:
+            if priority != "best-effort":
+                raise ValueError(f"priority is {priority!r}; it can be 'best-effort' or None")
+            service_class = ServiceClass.BEST_EFFORT
+        if timeout_s is None:
+            timeout_s = self._live.plan.config.forebay.timeouts.request_s
+        if not timeout_s > 0:
+            raise ValueError(f"timeout is {timeout_s}; it must be above 0 (try_slot never waits)")
+        now = self._limiter.now()
+        return Ticket(
+            model,
+            service_class,
+            now,
+            now + timeout_s,
+            weight=_weight(weight, tokens),
+            size_tokens=_whole(tokens),
+        )
+
+    def try_take(self, ticket: Ticket) -> Lease | None:
+        """Take a slot if one is free at once."""
+        slot = self._limiter.try_slot(ticket)
+        return None if slot is None else self._leased(slot)
+
+    async def take(self, ticket: Ticket) -> Lease:
+        """Wait for a slot."""
+        with self._holders.asking(ticket):
+            slot = await self._limiter.slot(ticket)
+        return self._leased(slot)
+
+    async def take_for_bulk(self, ticket: Ticket) -> Lease:
+        """Wait for a slot, also where one is told to come back later; see `take_elsewhere`."""
+        self._retries.note(ticket)
+        return await self._take_patiently(ticket)
+
+    async def take_elsewhere(self, failed: Lease) -> Lease | None:
+        """Wait for a slot at another endpoint, if that one's failure is a reason to.
+
+        Args:
+            failed: given back; it came from `take_for_bulk` or from here.
+        """
+        before, outcome = failed.ticket, failed.outcome
+        if outcome is None:
+            return None
+        # It bounds the wait for a slot, not what was done in it, so it begins again.
+        now = self._limiter.now()
+        before = replace(before, deadline=now + (before.deadline - before.asked_at))
+        ticket = self._retries.again(
+            before, failed.endpoint.id, outcome, now, probe=failed.is_probe
+        )
+        if ticket is None:
+            return None
+        try:
+            return await self._take_patiently(ticket)
+        except Rejected:
+            return None  # why the first attempt failed is what the caller should know
+
+    async def _take_patiently(self, ticket: Ticket) -> Lease:
+        limiter = self._limiter
+        while True:
+            try:
+                return await self.take(ticket)
+            except Rejected as error:
+                left_s = ticket.deadline - limiter.now()
+                wait_s = error.retry_after_s
+                if wait_s is None or wait_s >= left_s or error.reason == Reason.SHUTTING_DOWN:
+                    raise
+                await asyncio.sleep(wait_s)
+
+    def _leased(self, slot: Slot) -> Lease:
+        longest_rest_s = self._live.plan.config.forebay.timeouts.retry_after_s
+        scraper = self._scrapers[slot.endpoint.id]
+        return Lease(slot, scraper, self._holders, self._home, longest_rest_s)
+
+
+def _weight(weight: int | None, tokens: float | None) -> int:
+    if weight is None:
+        return 0
+    if tokens is not None:
+        raise ValueError("give tokens or weight, not both: a weight counts whatever the size")
+    if weight < 1:
+        raise ValueError(f"weight is {weight}; a request takes at least one slot")
+    return weight
+
+
+def _whole(tokens: float | None) -> int:
+    if tokens is None:
+        return 0
+    if not (isfinite(tokens) and tokens >= 0):
+        raise ValueError(f"tokens is {tokens}; it must be a number from 0 on")
+    return ceil(tokens)
