@@ -168,7 +168,7 @@ async def test_a_silent_endpoint_costs_its_time_to_the_first_byte(serve, gateway
 
 async def test_a_model_and_each_of_its_servers_may_have_a_time_of_their_own(serve, gateway):
     hosts = Hosts(serve, 2, *[lambda peer: peer.gone()] * 2)
-    config = hosts.config(forebay={"timeouts": {"first_byte_s": 60}})
+    config = hosts.config(forebay={"timeouts": {"first_byte_s": 5}})
     (model,) = config["chat_models"]
     model["first_byte_s"] = 0.1
     model["endpoints"][1]["first_byte_s"] = 0.4
@@ -177,7 +177,7 @@ async def test_a_model_and_each_of_its_servers_may_have_a_time_of_their_own(serv
     answer = await asked(running)
     assert (answer.status, sorted(hosts.asked)) == (504, [0, 1])
     assert "did not answer in time" in answer.error["message"]
-    assert 0.5 <= time.monotonic() - started < 1.5
+    assert 0.5 <= time.monotonic() - started < 5
 
 
 async def test_one_deadline_holds_for_all_attempts(serve, gateway):
