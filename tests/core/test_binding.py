@@ -139,3 +139,14 @@ def test_something_binds_exactly_where_a_request_waits(steps) -> None:
         for state in on.core.states.values():
             for member in state.members:
                 assert (binding(member, on.now) is None) is (member.head is None)
+
+
+def test_what_there_is_room_for_waits_while_chat_lacks_some() -> None:
+    chat = endpoint("chat", ceiling=4, tokens_per_slot=10)
+    on = Desk(admission(chat, endpoint("embed", interactive=False, ceiling=4), budgets={"gpu": 4}))
+    on.ask_many("embed", 2)
+    on.ask("chat", size_tokens=30)
+    on.ask("embed")
+    assert on.counts("chat", "embed") == (0, 2)
+    assert waits_for(on, "chat") is Binding.BUDGET
+    assert waits_for(on, "embed") is Binding.ORDER
