@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,3 +106,26 @@ def test_of_several_each_has_its_log_and_a_dead_one_is_told(tmp_path: Path) -> N
             processes.check()
         assert sorted(path.name for path in tmp_path.iterdir()) == ["doomed.log", "sleeper.log"]
     assert not exists(sleeper.pid)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_one_that_is_being_started_when_a_signal_ends_us_is_stopped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals
+) -> None:
+    pids = []
+
+    class Interrupted(subprocess.Popen):  # the signal comes when the process is there
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            pids.append(self.pid)
+            signal.raise_signal(signum)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), Processes(tmp_path) as processes:
+            processes.start("child", [sys.executable, "-c", SLEEP])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    (pid,) = pids
+    assert not exists(pid)

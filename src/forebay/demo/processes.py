@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
@@ -146,6 +147,29 @@ class ChildProcess:
         )
 
 
+@contextlib.contextmanager
+def signals_wait() -> Iterator[None]:
+    """Let SIGINT and SIGTERM come in at the end of the block; in the main thread, which gets them.
+
+    Blocking them would be simpler, but the children would inherit that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {
+        each: signal.signal(each, lambda signum, _: came.append(signum))
+        for each in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
 class Processes:
     """Child processes that end together, last started first.
 
@@ -173,9 +197,13 @@ class Processes:
     def start(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> ChildProcess:
-        """Start a command; see `ChildProcess`."""
-        process = ChildProcess(name, command, self.folder / f"{name}.log", environment)
-        self._running.append(process)
+        """Start a command; see `ChildProcess`.
+
+        A signal that ends us meanwhile waits until the process is among those that we stop.
+        """
+        with signals_wait():
+            process = ChildProcess(name, command, self.folder / f"{name}.log", environment)
+            self._running.append(process)
         return process
 
     def check(self) -> None:
