@@ -164,6 +164,18 @@ class TestAnInputThatFailsOnce:
         assert [request["input"] for request in server.requests].count(["t2"]) == 2
         assert running.counted("forebay_requests_total", outcome="failure") == 1
 
+    async def test_that_says_nothing_of_how_much_the_endpoint_takes(self, serve, gateway):
+        once = self.failing_of("t0", 1)
+
+        def behave(request):
+            return no_more_than(1)(request) if server.requests == [request] else once(request)
+
+        server = Embedder(serve, behave)
+        running = await gateway(one_embedder(server.url))
+        assert_answers(await ask(running, texts(2)), texts(2))
+        assert [request["input"] for request in server.requests].count(["t0"]) == 2
+        assert set(running.endpoint("m")["batches"].values()) == {None}
+
     async def test_beside_a_bad_one_it_is_not_blamed(self, serve, gateway):
         """They are halves of one piece, so both have failed with it."""
         once = self.failing_of("t2", 1)

@@ -257,3 +257,16 @@ def test_halves_that_pass_elsewhere_were_too_large_together_for_who_refused_the_
         remaining.passed(piece)
     assert one.limits == BatchLimits(max_inputs=4)
     assert other.limits == BatchLimits(max_inputs=3)
+
+
+def test_an_input_is_asked_for_once_more_at_each_endpoint_whoever_gets_it_in_between():
+    first, second = endpoint(), endpoint()
+    second.target.id = "m@b"
+    remaining = Remaining(read(["x", "y"]), in_pieces=False)
+    remaining.halve(remaining.take(first, 100), "max_tokens")
+    asked = []
+    for known in (first, second, first, second):
+        piece = remaining.take(known, 1)
+        asked.append(piece.after_failure)
+        remaining.once_more(piece)
+    assert asked == [False, False, True, True]

@@ -170,7 +170,7 @@ class Inquiry:
             return None
         ending = Ending(_CLIENT_ERROR) if failed and piece.after_failure else refusal.ending
         if piece.inputs == 1:
-            if failed and piece.failed_alone is not piece.known:
+            if failed and piece.known not in piece.failed_alone:
                 if self._once_more():
                     self._remaining.once_more(piece)
                     return ending

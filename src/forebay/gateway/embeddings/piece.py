@@ -56,7 +56,7 @@ class Piece:
         as_float: floats are asked for, though the client wants base64.
         half_of: what it is a half of, or a part of one.
         attempts: those before.
-        failed_alone: the endpoint that failed of it, when it was the only input there.
+        failed_alone: the endpoints that failed of it, when it was the only input there.
     """
 
     start: int
@@ -65,7 +65,7 @@ class Piece:
     as_float: bool
     half_of: Halves | None = None
     attempts: Attempts = _NONE_YET
-    failed_alone: KnownEndpoint | None = None
+    failed_alone: tuple[KnownEndpoint, ...] = ()
 
     @property
     def inputs(self) -> int:
@@ -76,7 +76,7 @@ class Piece:
     def after_failure(self) -> bool:
         """Whether it is there to find out what the endpoint failed of."""
         whole = self.half_of
-        if self.failed_alone is self.known:
+        if self.known in self.failed_alone:
             return True
         return whole is not None and whole.after_failure and whole.known is self.known
 
@@ -88,7 +88,7 @@ class Range(NamedTuple):
     stop: int
     half_of: Halves | None = None
     attempts: Attempts = _NONE_YET
-    failed_alone: KnownEndpoint | None = None
+    failed_alone: tuple[KnownEndpoint, ...] = ()
 
     def joins(self, place: int, attempts: Attempts) -> bool:
         """Whether it may be asked for together with inputs beside it.
@@ -98,5 +98,5 @@ class Range(NamedTuple):
             attempts: what has come of them.
         """
         beside = place in {self.start, self.stop}
-        is_apart = self.half_of is not None or self.failed_alone is not None
+        is_apart = self.half_of is not None or self.failed_alone
         return beside and not is_apart and self.attempts.avoid == attempts.avoid

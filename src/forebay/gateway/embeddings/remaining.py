@@ -98,10 +98,11 @@ class Remaining:
     def passed(self, piece: Piece) -> None:
         """A piece was answered. Where both halves were, the whole had been too large.
 
-        Whoever answered them: no input was to blame.
+        Whoever answered them: no input was to blame. But where one input alone had failed before,
+        so may the whole have: by chance, and not for its size.
         """
         halves = piece.half_of
-        if halves is not None:
+        if halves is not None and not piece.failed_alone:
             halves.left -= piece.inputs
             if not halves.left:
                 halves.known.find(halves.size)
@@ -150,8 +151,12 @@ class Remaining:
         return True
 
     def once_more(self, piece: Piece) -> None:
-        """Ask for a piece of one input again, as its endpoint failed of it for the first time."""
-        self._insert(Range(piece.start, piece.stop, piece.half_of, piece.attempts, piece.known))
+        """Ask for a piece of one input again, as its endpoint failed of it for the first time.
+
+        Whoever gets it: that another endpoint fails of it in between must not begin that anew.
+        """
+        failed_alone = (*piece.failed_alone, piece.known)
+        self._insert(Range(piece.start, piece.stop, piece.half_of, piece.attempts, failed_alone))
 
     def fewer_at_once(self, piece: Piece) -> None:
         """Ask for a piece again half by half, one after the other, as long as it is this endpoint.
