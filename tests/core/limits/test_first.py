@@ -162,6 +162,31 @@ def test_prompts_that_no_cache_knows_do_not_bring_it_down(missed: float) -> None
     assert min(found.limits_since(100.0)) >= 29
 
 
+def test_a_cache_that_knows_no_prompt_any_more_does_not_hold_the_limit_down_for_ever() -> None:
+    found, server = world(Knee(1, 128))
+    found.run(60.0)
+    server.missed = 1.0
+    found.run(300.0)
+    assert min(found.limits_since(300.0)) >= 29
+
+
+def test_an_endpoint_that_was_away_may_come_back_with_other_first_tokens() -> None:
+    tokens = learned()
+    assert tokens.wait(first(1.04), started_at=9.0) == pytest.approx(1.0)
+    tokens.forget()
+    assert tokens.wait(first(1.04), started_at=10.0) is None
+
+
+@pytest.mark.parametrize("left", [4, 8, 16])
+def test_a_server_that_takes_less_now_gets_less(left: int) -> None:
+    """Though many first tokens are late at first, and for some time."""
+    found, server = world(Knee(1, 128))
+    found.run(100.0)
+    server.capacity = left
+    found.run(500.0)
+    assert waiting(found, 200.0) <= 0.1
+
+
 def test_a_machine_that_gets_slower_keeps_its_limit_where_no_prompt_waits() -> None:
     found, server = world(Knee(1, 24))
     found.run(60.0)

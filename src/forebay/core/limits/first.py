@@ -10,13 +10,16 @@ in the same steps are therefore no wait.
 
 Nor is every late first token one: a prompt that no prefix cache knows takes long as well, and would
 at any limit. But engines let requests in by turns, so that whoever waits for room holds up who came
-later. A first token that is overtaken did not wait.
+later. A first token that is overtaken did not wait. Nor did any where all of them are late, and as
+late with half as many in flight (`late`): that is what such prompts take now.
 """
 
 from __future__ import annotations
 
 from math import inf, log2
 from typing import TYPE_CHECKING, NamedTuple
+
+from forebay.core.limits.late import Late
 
 if TYPE_CHECKING:
     from forebay.core.model import Timing
@@ -65,8 +68,18 @@ class FirstTokens:
         self._step_readings = min(self._step_readings + 1, _STEP_READINGS)
         self._step_s += (seconds - self._step_s) / self._step_readings
 
-    def wait(self, timing: Timing, started_at: float) -> float | None:
-        """Return how many seconds a first token waited for room; None if that can not be told."""
+    def forget(self) -> None:
+        """Learn anew what first tokens take: the endpoint was away, and is perhaps another now."""
+        self._usual.clear()
+
+    def wait(self, timing: Timing, started_at: float, inflight: int = 0) -> float | None:
+        """Return how many seconds a first token waited for room; None if that can not be told.
+
+        Args:
+            timing: of the first token.
+            started_at: when its request was admitted, seconds.
+            inflight: how many were in flight since then, at most; 0 while not known.
+        """
         # Requests that start within a step may change places on the way.
         overtaken = self._latest_start > started_at + self._step_s
         self._latest_start = max(self._latest_start, started_at)
@@ -76,6 +89,7 @@ class FirstTokens:
         size = int(log2(min(max(1.0, timing.size), _MAX_SIZE)))
         usual = self._usual.setdefault(size, _Usual())
         if usual.readings >= _LEARN and steps > _TIMES * usual.steps + _STEPS:
+            usual.was_late(steps, inflight)
             return 0.0 if overtaken else (steps - usual.steps) * self._step_s
         usual.learn(steps)
         return 0.0 if steps <= _SOON else None
@@ -88,13 +102,22 @@ class FirstTokens:
 class _Usual:
     """The steps that first tokens take after prompts of about one size."""
 
-    __slots__ = ("best", "readings", "steps")
+    __slots__ = ("_late", "best", "readings", "steps")
 
     def __init__(self) -> None:
         self.readings = 0
+        self._late = Late()
         self.steps = self.best = 0.0
 
+    def was_late(self, steps: float, inflight: int) -> None:
+        late = self._late
+        if inflight and late.add(steps, inflight):
+            self.steps = self.best = late.steps
+            self._late = Late()
+
     def learn(self, steps: float) -> None:
+        if self._late:
+            self._late = Late()
         self.readings = min(self.readings + 1, _READINGS)
         self.steps += (steps - self.steps) / self.readings
         if self.readings == _LEARN:

@@ -106,7 +106,9 @@ class Knee:
             self._first.see_step(timing.seconds)
         if timing.kind is not TimingKind.FIRST_TOKEN:
             return None
-        begin = Begin(started_at, inflight, self._first.wait(timing, started_at))
+        # Who was admitted before the last cut waited for more than is in flight now.
+        since = inflight if started_at >= self._lowered_at else 0
+        begin = Begin(started_at, inflight, self._first.wait(timing, started_at, since))
         step = self._search.begun(begin, self._room(inflight, now), now)
         return None if step is None else self._move(step.limit, step.why)
 
@@ -154,6 +156,7 @@ class Knee:
         self._set_clock(now)
         self._cold = True
         self._engine.forget()
+        self._first.forget()
         self._cut_at = now
         self._strain.begin(now)
         begin = begin_again(limit, self._floor, self._ceiling)
