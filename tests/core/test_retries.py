@@ -103,6 +103,13 @@ def test_a_stand_in_comes_after_the_endpoints_that_may_have_room():
     assert setting.ask(setting.fail(Outcome.CONGESTION)) == "m@f"
 
 
+def test_the_last_attempt_of_what_is_refused_for_load_is_at_the_stand_in():
+    setting = WithAStandIn("a", "b", "c", "d")
+    assert setting.ask(setting.fail(Outcome.CONGESTION)) != "m@f"
+    assert setting.ask(setting.fail(Outcome.CONGESTION)) == "m@f"
+    assert setting.budget.left == 99
+
+
 def test_without_a_budget_for_them_a_stand_in_comes_at_once():
     setting = WithAStandIn("a", "b", left=0)
     again = setting.fail(Outcome.CONGESTION)

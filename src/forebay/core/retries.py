@@ -96,7 +96,8 @@ class Retries:
             return again if others else None
         regular = [member.state for member in others if not member.stands_in]
         may_stand_in = outcome is _CONGESTION and len(regular) < len(others)
-        ready = any(state.usable for state in regular)  # or they rest
+        # Or they rest; or the stand-in would never be asked, since this attempt is the last.
+        ready = again.attempt < _MOST_ATTEMPTS and any(state.usable for state in regular)
         if (ready or not may_stand_in) and self.take_one(ticket.model):
             return again
         skipped = {state.endpoint.id for state in regular}
