@@ -141,6 +141,8 @@ class Course:
         little, or by half of what waits if that is more, since few tell badly how many that are.
         """
         limit, why = self.limit, "cut: first tokens wait"
+        if limit <= self.room.floor:
+            return None
         self._crowded = limit
         self.schedule.more_did_not_pay()
         if self.phase is Phase.UP:
@@ -152,8 +154,6 @@ class Course:
             waiting = limit * wait_s / (self.judge.usual_s + wait_s)
             to = int(limit - max(1, _EASE * limit, waiting / 2))
         to = max(self.room.floor, to)
-        if to >= limit:
-            return None
         self.go(Phase.HOLD, to)
         return Step(to, why)
 

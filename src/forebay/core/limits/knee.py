@@ -23,6 +23,7 @@ from forebay.core.model import Decision, Outcome, TimingKind
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
+    from forebay.core.limits.course import Step
     from forebay.core.model import Signal, Timing
 
 _IDLE_S = 30.0
@@ -109,8 +110,7 @@ class Knee:
         # Who was admitted before the last cut waited for more than is in flight now.
         since = inflight if started_at >= self._lowered_at else 0
         begin = Begin(started_at, inflight, self._first.wait(timing, started_at, since))
-        step = self._search.begun(begin, self._room(inflight, now), now)
-        return None if step is None else self._move(step.limit, step.why)
+        return self._follow(self._search.begun(begin, self._room(inflight, now), now), now)
 
     def on_end(
         self,
@@ -195,7 +195,10 @@ class Knee:
             self._search.skip(now)
             return None
         room = self._room(reading.inflight, now)
-        step = self._search.ended(reading, room, now)
+        return self._follow(self._search.ended(reading, room, now), now)
+
+    def _follow(self, step: Step | None, now: float) -> Decision | None:
+        """Go where the search says."""
         if step is None:
             return None
         self._strain.begin(now)  # what was in flight under another limit says nothing of this one

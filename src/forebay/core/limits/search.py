@@ -107,8 +107,9 @@ class Search:
             return course.ramp() if in_use and begins.count >= course.limit else None
         if not begins.wait:
             return None
-        self._ramping = False
-        return course.ease()
+        step = course.ease()
+        self._ramping = self._ramping and step is None
+        return step
 
     def ended(self, reading: Reading, room: Room, now: float) -> Step | None:
         """A request was answered."""
