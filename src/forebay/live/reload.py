@@ -106,7 +106,7 @@ class Reload:
             try:
                 await self._look()
             except Exception:  # noqa: BLE001 - whatever it is, what is in force stays in force
-                _log.exception("the configuration cannot be followed; it is tried again")
+                _log.exception("the configuration cannot be followed; its next edit is tried again")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await self._wake.wait()
@@ -129,9 +129,11 @@ class Reload:
         except ForebayError as error:
             if is_asked or str(error) != self._error_of_file:
                 _tell("configuration not loaded, the one before stays in force", error)
-            self._error_of_file = str(error)
-            self.reloads["rejected"] += 1
+            self._reject(str(error))
             return
+        except Exception as error:
+            self._reject(f"an error of Forebay's own, which the log has: {error!r}")
+            raise
         self._good, self._error_of_file, self._error_of_sources = data, None, None
         self.loaded_at = _now()
         self.reloads["needs_restart" if self.needs_restart else "applied"] += 1
@@ -140,6 +142,10 @@ class Reload:
         for warning in self._plan.warnings:
             if _what(warning) not in told:
                 _log.warning("%s", warning)
+
+    def _reject(self, why: str) -> None:
+        self._error_of_file = why
+        self.reloads["rejected"] += 1
 
     async def _look_at_what_was_found(self, data: bytes) -> None:
         try:
