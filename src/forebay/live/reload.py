@@ -123,9 +123,7 @@ class Reload:
     async def _read_anew(self, data: bytes | ForebayError, *, is_asked: bool) -> None:
         before, self._data = self._plan, data
         try:
-            if isinstance(data, ForebayError):
-                raise data
-            changes = await self._load(data)
+            changes = await self._load(_readable(data))
         except ForebayError as error:
             if is_asked or str(error) != self._error_of_file:
                 _tell("configuration not loaded, the one before stays in force", error)
@@ -196,6 +194,12 @@ def _read(file: str) -> bytes | ForebayError:
         return read(file)
     except ForebayError as error:
         return error
+
+
+def _readable(data: bytes | ForebayError) -> bytes:
+    if isinstance(data, ForebayError):
+        raise data
+    return data
 
 
 def _same(one: bytes | ForebayError, other: bytes | ForebayError) -> bool:
