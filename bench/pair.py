@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay.demo.asking import Target
 from forebay.demo.gateway import start_gateway
+from forebay.demo.processes import Processes
 
-from . import results
+from . import report, results
 from .beside import Load, Phase, measure, prompt
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from forebay.demo.asking import Client
     from forebay.demo.engines import Engine
-    from forebay.demo.processes import Processes
 
 TARGET = 1.25
 _WORKERS = 4
@@ -29,6 +33,36 @@ _ANSWER_TOKENS, _QUESTION_WORDS = 32, 12
 async def embed(client: Client, rng: random.Random) -> int:
     """Embed some texts."""
     return await client.embed([prompt(rng, _WORDS) for _ in range(_TEXTS)])
+
+
+def main(
+    name: str,
+    on: str,
+    engines: Callable[[Processes], tuple[Engine, Engine]],
+    client: type[Client],
+) -> None:
+    """Measure one pair, and write the figures.
+
+    Args:
+        name: of the benchmark.
+        on: what it is measured on.
+        engines: starts chat's engine and that of the embeddings.
+        client: sends chat's requests.
+    """
+    parser = argparse.ArgumentParser(description=on)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=12.0)
+    options = vars(parser.parse_args())
+    with tempfile.TemporaryDirectory() as folder, Processes(Path(folder)) as processes:
+        phases = run(processes, *engines(processes), client, **options)
+    path = results.write(
+        name,
+        command=f"make bench-{name.replace('_', '-')}",
+        results=rows(phases, on),
+        details={phase: figures.as_dict() for phase, figures in phases.items()},
+    )
+    report.update()
+    print(path.read_text("utf-8"))
 
 
 def run(  # noqa: PLR0913 - a pair, and how long

@@ -123,7 +123,8 @@ class Reload:
     async def _read_anew(self, data: bytes | ForebayError, *, is_asked: bool) -> None:
         before, self._data = self._plan, data
         try:
-            changes = await self._load(_readable(data))
+            text = _readable(data)
+            changes = await self._load(text)
         except ForebayError as error:
             if is_asked or str(error) != self._error_of_file:
                 _tell("configuration not loaded, the one before stays in force", error)
@@ -132,7 +133,7 @@ class Reload:
         except Exception as error:
             self._reject(f"an error of Forebay's own, which the log has: {error!r}")
             raise
-        self._good, self._error_of_file, self._error_of_sources = data, None, None
+        self._good, self._error_of_file, self._error_of_sources = text, None, None
         self.loaded_at = _now()
         self.reloads["needs_restart" if self.needs_restart else "applied"] += 1
         _log.info("configuration loaded: %s", changes)
