@@ -6,7 +6,7 @@
 # The CPU build of torch comes from UV_FIND_LINKS (or PIP_FIND_LINKS), a folder or page of wheels,
 # if that is set; else from where uv knows to find it.
 cpu_engine() {
-  folder=${3:-${XDG_CACHE_HOME:-$HOME/.cache}/forebay/$1}
+  folder=$(realpath -m "${3:-${XDG_CACHE_HOME:-$HOME/.cache}/forebay/$1}")
   python="$folder/bin/python"
   done_mark="$folder/installed-$2"
   [ -e "$done_mark" ] && exit 0
