@@ -101,6 +101,14 @@ class EmulatedHost:
 
 
 @dataclass(frozen=True)
+class EngineHost:
+    """A real engine, as a process on a host of its own."""
+
+    host: Host
+    root: str
+
+
+@dataclass(frozen=True)
 class Site:
     """Where the test is: it starts hosts and gateways, and asks them."""
 
@@ -121,6 +129,14 @@ class Site:
         host = EmulatedHost(self, self.network.add(name, *aliases), file, on_port_80)
         host.restart()
         return host
+
+    def engine(self, name: str, model: Path) -> EngineHost:
+        """Start llama.cpp with an embedding model on a host."""
+        host = self.network.add(name)
+        command = [sys.executable, "-m", "forebay.demo.llama_server", "--host", host.address]
+        command += ["--model", str(model), "--alias", "minilm", "--embeddings"]
+        engine = self.start(name, command, host)
+        return EngineHost(host, engine.await_line(r"listening on (\S+)"))
 
     def gateway(self, config: dict[str, Any]) -> Gateway:
         return start_gateway(self.processes, config)

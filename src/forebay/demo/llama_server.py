@@ -1,6 +1,6 @@
-"""llama.cpp's own HTTP server on loopback: `python -m forebay.demo.llama_server --help`.
+"""llama.cpp's own HTTP server: `python -m forebay.demo.llama_server --help`.
 
-Prints `listening on http://127.0.0.1:PORT` once it serves. Metrics, slots and props are on.
+Prints `listening on http://HOST:PORT` once it serves. Metrics, slots and props are on.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m forebay.demo.llama_server", description="llama.cpp's server on loopback"
+        prog="python -m forebay.demo.llama_server", description="llama.cpp's server"
     )
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--alias", required=True, help="model id that it serves")
+    parser.add_argument("--host", default="127.0.0.1", help="address; default: loopback only")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
     parser.add_argument("--slots", type=int, default=8, help="requests computed at once")
     parser.add_argument("--slot-context", type=int, default=1024, help="tokens a slot holds")
@@ -45,7 +46,7 @@ def _params(options: argparse.Namespace) -> xllamacpp.CommonParams:
     params = xllamacpp.CommonParams()
     params.model.path = options.model
     params.model_alias = {options.alias}
-    params.hostnames = ["127.0.0.1"]
+    params.hostnames = [options.host]
     params.port = options.port
     params.n_parallel = options.slots
     params.n_ctx = options.slots * options.slot_context
