@@ -22,8 +22,18 @@ def main() -> None:
     # Blocked before the server's threads exist, so that they inherit it and `sigwait` gets them.
     signal.pthread_sigmask(signal.SIG_BLOCK, stop)
     server = xllamacpp.Server(_params(options))
-    print(f"listening on {server.listening_address}", flush=True)  # noqa: T201 - the announcement
+    announce(server.listening_address)
     signal.sigwait(stop)
+
+
+def announce(address: str) -> None:
+    """Say that it serves, on a line of its own.
+
+    llama.cpp logs from threads of its own, piece by piece, and may be within a line. So both ends
+    of this one go out in one write.
+    """
+    sys.stdout.write(f"\nlistening on {address}\n")
+    sys.stdout.flush()
 
 
 def _parser() -> argparse.ArgumentParser:
