@@ -2,6 +2,8 @@
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
+# Scripts and benchmarks that install engines and peers find it there, too.
+export PATH := $(PATH):$(CURDIR)/.cache/uv/bin
 UV := $(shell command -v uv 2>/dev/null || echo .cache/uv/bin/uv)
 PY := .venv/bin/python
 SETUP := .venv/.ready

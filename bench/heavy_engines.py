@@ -16,6 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .cores import GPU, OTHERS, move
 from .proc import ROOT, free_port, tree
 
 if TYPE_CHECKING:
@@ -52,10 +53,9 @@ def start_vllm(processes: Processes, folder: Path) -> str:
     root = f"http://127.0.0.1:{port}"
     server = processes.start("vllm", command, _VLLM)
     server.await_ok(f"{root}/health", _START_S)
-    gpu, others = _cores()
     for pid in (os.getpid(), *tree(server.pid)):
         name = Path(f"/proc/{pid}/comm").read_text("utf-8")
-        _move(pid, gpu if name.startswith(_VLLM_COMPUTES) else others)
+        move(pid, GPU if name.startswith(_VLLM_COMPUTES) else OTHERS)
     return root
 
 
@@ -76,9 +76,8 @@ def start_infinity(processes: Processes) -> str:
     root = f"http://127.0.0.1:{port}"
     server = processes.start("infinity", command, _INFINITY)
     server.await_ok(f"{root}/health", _START_S)
-    gpu, _ = _cores()
     for pid in tree(server.pid):
-        _move(pid, gpu)
+        move(pid, GPU)
         for task in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(1))
     return root
@@ -89,14 +88,3 @@ def _installed(engine: str) -> Path:
     home = cache / "forebay" / engine
     subprocess.run([ROOT / "scripts" / f"install_{engine}.sh", home], check=True)
     return home
-
-
-def _cores() -> tuple[int, int]:
-    """The core that is the GPU, and the one for everybody else."""
-    first, second = range(os.cpu_count() or 1)[:2]
-    return first, second
-
-
-def _move(pid: int, core: int) -> None:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {core})

@@ -16,8 +16,6 @@ from .heavy_engines import INFINITY_MODEL, VLLM_MODEL, start_infinity, start_vll
 if TYPE_CHECKING:
     from forebay.demo.processes import Processes
 
-_ON = "vLLM (tiny model) and Infinity (MiniLM) on one core; target 1.25"
-
 
 def start(processes: Processes) -> tuple[Engine, Engine]:
     """Start both."""
@@ -25,5 +23,18 @@ def start(processes: Processes) -> tuple[Engine, Engine]:
     return chat, Engine(start_infinity(processes), INFINITY_MODEL)
 
 
+PAIR = pair.Pair(
+    name="protection_infinity",
+    on="vLLM (tiny model) and Infinity (MiniLM) on one core; target 1.25",
+    engines=start,
+    client=EndlessClient,
+    answer_tokens=32,
+    texts=4,
+    words=100,
+    piece_tokens=160,
+    think_s={"": (0.02, 0.06)},
+    learn_s=90.0,
+)
+
 if __name__ == "__main__":
-    pair.main("protection_infinity", _ON, start, EndlessClient)
+    pair.main(PAIR)
