@@ -46,6 +46,9 @@ bench-gateway: $(SETUP) ## CPU, memory and latency beside nginx, SMG, vllm-route
 bench-admission: $(SETUP) ## Cost of a decision
 	$(PY) -m bench.admission
 
+bench-library: $(SETUP) ## A slot beside a bare semaphore, a fan-out, the import
+	$(PY) -m bench.library
+
 bench-routing: $(SETUP) ## Cost of a routing decision over 1,000 endpoints, and how well they are used
 	$(PY) -m bench.routing
 
@@ -99,4 +102,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity bench-live bench-failover goals clean
+.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-library bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity bench-live bench-failover goals clean

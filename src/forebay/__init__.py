@@ -11,28 +11,47 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import ConfigError, ForebayError, Rejected, UsageError
+from forebay.errors import (
+    CallbackError,
+    ConfigError,
+    ForebayError,
+    ItemsError,
+    Rejected,
+    UsageError,
+)
 
 if TYPE_CHECKING:
-    from forebay.client import Lease, Session, open  # noqa: A004 - the public name
+    from forebay.client import (
+        Lease,
+        Progress,
+        Retry,
+        Session,
+        open,  # noqa: A004 - the public name
+        open_sync,
+    )
 
     __version__: str
 
 __all__ = [
+    "CallbackError",
     "ConfigError",
     "ForebayError",
+    "ItemsError",
     "Lease",
+    "Progress",
     "Rejected",
+    "Retry",
     "Session",
     "UsageError",
     "__version__",
     "open",
+    "open_sync",
 ]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attributes are of any type
     # Late, because every command and the gateway import this package too, and need none of it.
-    if name in {"Lease", "Session", "open"}:
+    if name in {"Lease", "Progress", "Retry", "Session", "open", "open_sync"}:
         return getattr(import_module("forebay.client"), name)
     if name == "__version__":
         return import_module("importlib.metadata").version("forebay")

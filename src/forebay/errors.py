@@ -15,6 +15,20 @@ class UsageError(ForebayError, RuntimeError):
     """The library is used in a way that cannot work; the message says how it can."""
 
 
+class ItemsError(ForebayError):
+    """The items of a fan-out came to an early end: their iterator raised, which is the cause.
+
+    Attributes:
+        results: what had been done by then, where errors are collected; in the order of the items.
+    """
+
+    results: list[object] | None = None
+
+
+class CallbackError(ForebayError):
+    """A function that was given to be told of something raised; that is the cause."""
+
+
 class Rejected(ForebayError):  # noqa: N818 - a refusal is an answer, not a fault
     """A request that was not admitted.
 

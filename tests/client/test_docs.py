@@ -14,25 +14,33 @@ from forebay.core.model import Reason
 from forebay.emulator import EmbeddingSpec, Emulator, EmulatorSpec
 from support.configs import entry
 
-EXAMPLE = Path(__file__).parent / "examples" / "embed_corpus.py"
+_EXAMPLES = Path(__file__).parent / "examples"
+# What each prints.
+EXAMPLES = {
+    "embed_corpus.py": b"100 embedded, 0 failed\n",
+    "embed_corpus_sync.py": b"64\n" * 100,
+}
 PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text("utf-8")
 
 
-def test_the_page_shows_the_example() -> None:
-    assert f"```python\n{EXAMPLE.read_text('utf-8')}```" in PAGE
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_page_shows_the_example(name) -> None:
+    text = (_EXAMPLES / name).read_text("utf-8")
+    assert f"```python\n{text}```" in PAGE
 
 
 @pytest.mark.anyio
-async def test_the_example_runs(write) -> None:
+@pytest.mark.parametrize("name", EXAMPLES)
+async def test_the_example_runs(write, name) -> None:
     spec = EmulatorSpec(embedding=EmbeddingSpec(model="bge-m3", weights_s=0.001, overhead_s=0.003))
     async with Emulator(spec).running() as host:
         path = write({"embedding_models": [entry("bge-m3", host.embed_url, engine="tei")]})
         process = await asyncio.create_subprocess_exec(
-            sys.executable, EXAMPLE, path, stdout=asyncio.subprocess.PIPE
+            sys.executable, _EXAMPLES / name, path, stdout=asyncio.subprocess.PIPE
         )
         output, _ = await asyncio.wait_for(process.communicate(), timeout=60)
     assert process.returncode == 0
-    assert output == b"100 embedded, 0 failed\n"
+    assert output == EXAMPLES[name]
 
 
 def test_every_reason_is_on_the_page() -> None:

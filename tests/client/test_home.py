@@ -1,4 +1,4 @@
-"""A session stays in its loop and its process, and no endpoint has two of them."""
+"""A session stays in its process, ends with its loop, and no endpoint has two of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 import forebay
 from support.configs import emulated
 from support.sessions import inflight
-from support.waiting import eventually
 
 
 async def work(path, items: int = 50) -> list[int]:
@@ -55,49 +54,6 @@ def test_a_loop_that_was_closed_with_slots_held_does_not_keep_them(config) -> No
     gc.collect()
     with pytest.raises(RuntimeError, match="closed"):
         asyncio.run(opened.__aexit__(None, None, None))
-
-
-@pytest.mark.anyio
-async def test_another_loop_is_told_what_to_do(config) -> None:
-    async with forebay.open(config()) as fb:
-        lease = fb.try_slot("embed")
-
-        async def elsewhere() -> list[str]:
-            async def echo(item: int) -> int:
-                return item
-
-            async def slot() -> None:
-                async with fb.slot("embed"):
-                    pass
-
-            async def first_token() -> None:
-                lease.first_token()
-
-            told = []
-            for use in (slot(), fb.map_concurrent(echo, [1], model="embed"), first_token()):
-                with pytest.raises(forebay.UsageError) as caught:
-                    await use
-                told.append(str(caught.value))
-            return told
-
-        told = await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
-        assert all("another event loop" in text and "forebay serve" in text for text in told)
-        assert inflight(fb) == 1
-        lease.give_back()
-
-
-@pytest.mark.anyio
-async def test_a_thread_without_a_loop_is_told_too_and_can_give_back(config) -> None:
-    async with forebay.open(config()) as fb:
-        for use in (fb.status, fb.current_lease, lambda: fb.try_slot("embed")):
-            with pytest.raises(forebay.UsageError, match="another event loop or thread"):
-                await asyncio.to_thread(use)
-        lease = fb.try_slot("embed")
-        await asyncio.to_thread(lease.give_back)
-        await eventually(lambda: inflight(fb) == 0)
-        lease = fb.try_slot("embed").__enter__()
-        await asyncio.to_thread(lease.__exit__, None, None, None)
-        await eventually(lambda: inflight(fb) == 0)
 
 
 @pytest.mark.anyio

@@ -141,7 +141,8 @@ def test_the_first_error_ends_everything(config, fail_at, limit, where) -> None:
         async with forebay.open(config(embedding=limit)) as fb:
             before = asyncio.all_tasks()
             if fail_at < 12:
-                with pytest.raises(ValueError, match=str(fail_at)):
+                expected = forebay.ItemsError if where == "items" else ValueError
+                with pytest.raises(expected, match=str(fail_at)):
                     await fb.map_concurrent(work, items(), model="embed")
             else:
                 await fb.map_concurrent(work, items(), model="embed")

@@ -1,18 +1,21 @@
 """Who holds slots while asking for another one: the way into a deadlock, found before it closes.
 
-Theory of operation. A task that holds a slot and waits for another one gives nothing back until it
-gets it. If what such tasks hold leaves no room for what they wait for, none of them ever goes on.
-So when a task asks, take all tasks that hold and wait, with it; strike out whoever could start if
-nothing but what the others of them hold were in flight; repeat. Whoever is left waits for ever.
+Theory of operation. A task (or a thread) that holds a slot and waits for another one gives nothing
+back until it gets it. If what such tasks hold leaves no room for what they wait for, none of them
+ever goes on. So when a task asks, take all tasks that hold and wait, with it; strike out whoever
+could start if nothing but what the others of them hold were in flight; repeat. Whoever is left
+waits for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from forebay.client.home import running_loop
 from forebay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,53 +25,68 @@ if TYPE_CHECKING:
     from forebay.core.admission import Admission, Grant
     from forebay.core.member import Member
     from forebay.core.model import Ticket
+    from forebay.drivers.lock import PostLock
 
-Task = asyncio.Task[Any]
+# A task, or the thread where no loop runs.
+Holder: TypeAlias = asyncio.Task[Any] | threading.Thread
+
+
+def holder() -> Holder:
+    """Who runs this."""
+    task = asyncio.current_task() if running_loop() is not None else None
+    return task or threading.current_thread()
 
 
 class Holders:
-    """The tasks of one session that hold slots.
+    """The tasks and threads that hold slots of one session.
 
     Args:
         admission: decides; it is only looked at.
+        lock: of whoever changes that.
     """
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, lock: PostLock) -> None:
         self._admission = admission
+        self._lock = lock
         # Weak, so that a lease that was dropped is collected, and gives its slot back.
-        self._held: dict[Task, dict[Grant, weakref.ref[Lease]]] = {}
-        self._asking: dict[Task, Ticket] = {}
+        self._held: dict[Holder, dict[Grant, weakref.ref[Lease]]] = {}
+        self._asking: dict[Holder, Ticket] = {}
 
-    def add(self, task: Task, grant: Grant, lease: Lease) -> None:
-        """`task` runs the block of `lease` from now on."""
-        self._held.setdefault(task, {})[grant] = weakref.ref(lease)
+    def add(self, holder: Holder, grant: Grant, lease: Lease) -> None:
+        """`holder` runs the block of `lease` from now on."""
+        with self._lock:
+            self._held.setdefault(holder, {})[grant] = weakref.ref(lease)
 
-    def remove(self, task: Task, grant: Grant) -> None:
+    def remove(self, holder: Holder, grant: Grant) -> None:
         """The block has ended."""
-        held = self._held.get(task, {})
-        held.pop(grant, None)
-        if not held:
-            self._held.pop(task, None)
+        with self._lock:
+            held = self._held.get(holder, {})
+            held.pop(grant, None)
+            if not held:
+                self._held.pop(holder, None)
 
-    def innermost(self, task: Task | None) -> Lease | None:
-        """The lease that `task` took last of those that it holds."""
-        held = self._held.get(task, {}) if task else {}
-        return next((lease for ref in reversed(held.values()) if (lease := ref())), None)
+    def innermost(self) -> Lease | None:
+        """The lease that whoever runs this took last of those that it holds."""
+        with self._lock:
+            held = self._held.get(holder(), {})
+            return next((lease for ref in reversed(held.values()) if (lease := ref())), None)
 
     @contextmanager
     def asking(self, ticket: Ticket) -> Iterator[None]:
-        """The running task waits for `ticket` while in the block.
+        """Whoever runs this waits for `ticket` while in the block.
 
         Raises:
             UsageError: it would wait for ever.
         """
-        task = asyncio.current_task()
-        if task is None or task not in self._held:
+        who = holder()
+        if who not in self._held:  # only it could put itself there
             yield
             return
-        self._asking[task] = ticket
         try:
-            if task in self._deadlocked():
+            with self._lock:
+                self._asking[who] = ticket
+                stuck = who in self._deadlocked()
+            if stuck:
                 raise UsageError(
                     f"this task asks for a slot of {ticket.model!r}, which can never be free while "
                     "slots are held by tasks that wait for another one, this task among them: "
@@ -76,9 +94,10 @@ class Holders:
                 )
             yield
         finally:
-            del self._asking[task]
+            with self._lock:
+                del self._asking[who]
 
-    def _deadlocked(self) -> dict[Task, Ticket]:
+    def _deadlocked(self) -> dict[Holder, Ticket]:
         stuck = dict(self._asking)
         while True:
             held = [grant for task in stuck for grant in self._held.get(task, ())]

@@ -1,9 +1,10 @@
-"""Where a session lives: one process, and one event loop of it."""
+"""Where a session lives: one process, and the event loop that keeps its time."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from typing import TYPE_CHECKING
 
 from forebay.errors import UsageError
@@ -11,18 +12,25 @@ from forebay.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_WAY_OUT = (
-    "open one session, and use it where it was opened; several loops, threads or processes share "
-    "a budget through the gateway (forebay serve)"
-)
+# Loops of another time than the machine's are for tests: theirs is the only clock then.
+_SAME_CLOCK_S = 1.0
 
 
 class Home:
-    """The process and the running loop that a session was opened in."""
+    """The process and the running loop that a session was opened in.
+
+    Attributes:
+        clock: seconds, for every thread; that of the loop.
+        closed: whether the session is.
+    """
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self.closed = False
         self._pid = os.getpid()
+        # uvloop's own clock stands still while it waits, which other threads must not see.
+        same = abs(self.loop.time() - time.monotonic()) < _SAME_CLOCK_S
+        self.clock: Callable[[], float] = time.monotonic if same else self.loop.time
 
     @property
     def forked(self) -> bool:
@@ -35,38 +43,36 @@ class Home:
         return self.loop.is_closed()
 
     def check(self) -> None:
-        """See that the caller is at home.
+        """See that the session can be used here.
 
         Raises:
-            UsageError: another process, another loop, or no running loop at all.
+            UsageError: it is closed, or this is another process.
         """
         if self.forked:
-            raise UsageError(f"this session was opened before the process forked: {_WAY_OUT}")
-        if _running_loop() is not self.loop:
-            raise UsageError(f"this session belongs to another event loop or thread: {_WAY_OUT}")
-
-    def run(self, callback: Callable[[], None]) -> None:
-        """Run `callback` in the loop: at once from inside it, soon from anywhere else."""
-        if self.forked:
-            return  # the parent does it
-        if _running_loop() is self.loop:
-            callback()
-        else:
-            self.run_soon(callback)
-
-    def run_soon(self, callback: Callable[[], None]) -> None:
-        """Run `callback` in the loop, not now; the caller may be the garbage collector."""
-        if self.forked or self.gone:
-            return
-        try:
-            self.loop.call_soon_threadsafe(callback)
-        except RuntimeError:
-            if not self.gone:  # closed in the meantime by its own thread
-                raise
+            raise UsageError(
+                "this session was opened before the process forked, and both would admit the whole "
+                "budget: open one in each child, over endpoints of its own, or let all of them "
+                "share a budget through the gateway (forebay serve)"
+            )
+        if self.closed or self.gone:
+            raise UsageError(
+                "this session is closed: use it inside its `with` block, or before `close()`"
+            )
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that runs in this thread, if there is one."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def refuse_to_block(instead: str) -> None:
+    """See that this thread may be blocked.
+
+    Raises:
+        UsageError: an event loop runs in it, which would stand still meanwhile.
+    """
+    if running_loop() is not None:
+        raise UsageError(f"this would block the event loop that runs in this thread: {instead}")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
 from forebay.client.ending import ending_of
+from forebay.client.holders import holder
 from forebay.core.model import Ending, Outcome, Timing, TimingKind
 from forebay.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from forebay.adapters.engines.scraper import Scraper
-    from forebay.client.holders import Holders
+    from forebay.client.holders import Holder, Holders
     from forebay.client.home import Home
     from forebay.core.model import Endpoint, Ticket
-    from forebay.drivers.aio import Lease as Slot
+    from forebay.drivers.lease import Lease as Slot
+    from forebay.drivers.lock import PostLock
 
 _CANCELLED = Ending(Outcome.CANCELLED)
 
@@ -26,7 +27,8 @@ class Lease:
     """One slot at one endpoint, held until its ``with`` or ``async with`` block ends.
 
     How the block ends tells how the endpoint did: normally, or by an exception (see
-    `forebay.client.ending`). One that is never used is given back when it is garbage collected.
+    `forebay.client.ending`). One that is never used is given back when it is garbage collected. Any
+    thread and any loop may use it, and give it back.
 
     Attributes:
         outcome: how the block ended; None before it has.
@@ -37,27 +39,35 @@ class Lease:
         "_entered",
         "_first_token_told",
         "_granted_at",
+        "_holder",
         "_holders",
         "_home",
         "_ignored",
+        "_lock",
         "_longest_rest_s",
         "_scraper",
         "_size",
         "_slot",
-        "_task",
         "outcome",
     )
 
-    def __init__(
-        self, slot: Slot, scraper: Scraper, holders: Holders, home: Home, longest_rest_s: float
+    def __init__(  # noqa: PLR0913, PLR0917 - only `Slots` makes one
+        self,
+        slot: Slot,
+        lock: PostLock,
+        scraper: Scraper,
+        holders: Holders,
+        home: Home,
+        longest_rest_s: float,
     ) -> None:
         self._slot = slot
+        self._lock = lock
         self._scraper = scraper
         self._holders = holders
         self._home = home
         self._longest_rest_s = longest_rest_s
-        self._granted_at = home.loop.time()
-        self._task: asyncio.Task[Any] | None = None
+        self._granted_at = home.clock()
+        self._holder: Holder | None = None
         self._size: float | None = None
         self.outcome: Outcome | None = None
         self._entered = self._first_token_told = self._ignored = False
@@ -99,12 +109,12 @@ class Lease:
                 as alike, which long ones among short ones are not.
 
         Raises:
-            UsageError: not where the session was opened.
+            UsageError: the session is closed, or this is a forked child.
         """
         self._home.check()
         if not (self._first_token_told or self._ignored):
             self._first_token_told = True
-            seconds = self._home.loop.time() - self._granted_at
+            seconds = self._home.clock() - self._granted_at
             self._slot.timing(Timing(TimingKind.FIRST_TOKEN, seconds, max(1.0, prompt_tokens)))
 
     def work(self, size: float) -> None:
@@ -122,17 +132,15 @@ class Lease:
 
     def give_back(self) -> None:
         """End the slot as if its request had been cancelled; once ended, nothing happens."""
-        if not self._slot.settled:
-            self._home.run(self._settling(_CANCELLED))
+        self._settle(_CANCELLED)
 
     def __enter__(self) -> Self:
         self._home.check()
         if self._entered or self._slot.settled:
             raise UsageError(f"{self!r} has been used before; ask for another one")
         self._entered = True
-        self._task = asyncio.current_task()
-        if self._task is not None:
-            self._holders.add(self._task, self._slot.grant, self)
+        self._holder = holder()
+        self._holders.add(self._holder, self._slot.grant, self)
         return self
 
     def __exit__(
@@ -146,7 +154,7 @@ class Lease:
             ending = self._ending(error)
             self.outcome = ending.outcome
         finally:
-            self._home.run(self._settling(ending))
+            self._settle(ending)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -160,9 +168,10 @@ class Lease:
         self.__exit__(kind, error, traceback)
 
     def __del__(self) -> None:
-        if not self._slot.settled:
+        if not (self._slot.settled or self._home.forked):
             # Not now: the collector runs anywhere, perhaps in the middle of a decision.
-            self._home.run_soon(self._settling(_CANCELLED))
+            settle = partial(_settle, self._slot, self._holders, self._holder, _CANCELLED)
+            self._lock.post(settle)
 
     def _ending(self, error: BaseException | None) -> Ending:
         if self._ignored:
@@ -171,17 +180,16 @@ class Lease:
             return ending_of(error, self._scraper.engine, longest_rest_s=self._longest_rest_s)
         if self._size is None:
             return Ending(Outcome.OK)
-        seconds = self._home.loop.time() - self._granted_at
+        seconds = self._home.clock() - self._granted_at
         work = max(1.0, self._size)
         return Ending(Outcome.OK, (Timing(TimingKind.WORK, seconds, work),), work=work)
 
-    def _settling(self, ending: Ending) -> Callable[[], None]:
-        """What ends the slot; it outlives the lease."""
-        slot, holders, task = self._slot, self._holders, self._task
+    def _settle(self, ending: Ending) -> None:
+        if not (self._slot.settled or self._home.forked):  # the parent settles what it holds
+            _settle(self._slot, self._holders, self._holder, ending)
 
-        def settle() -> None:
-            if task is not None:
-                holders.remove(task, slot.grant)
-            slot.settle(ending)
 
-        return settle
+def _settle(slot: Slot, holders: Holders, holder: Holder | None, ending: Ending) -> None:
+    if holder is not None:
+        holders.remove(holder, slot.grant)
+    slot.settle(ending)

@@ -17,7 +17,7 @@ from forebay.config.build import admission_of, retry_budgets
 from forebay.core.failovers import Failovers
 from forebay.core.observer import Observers
 from forebay.core.retries import Retries
-from forebay.drivers.aio import AsyncLimiter
+from forebay.drivers.limiter import Limiter
 from forebay.live import Live, Reload
 
 if TYPE_CHECKING:
@@ -52,12 +52,13 @@ async def open(config: str | Path | None = None) -> AsyncIterator[Session]:  # n
     failovers = Failovers(log)
     admission = admission_of(plan, random.Random(), Observers(log, failovers))  # noqa: S311 - jitter
     failovers.watch(admission)
-    limiter = AsyncLimiter(admission, home.loop)
+    limiter = Limiter(admission, home.loop, home.clock)
     retries = Retries(admission, retry_budgets(plan))
     try:
         async with _following(plan, limiter, retries, failovers, home) as (live, scrapers, reload):
             yield Session(live, limiter, scrapers, retries, failovers, home, reload)
     finally:
+        home.closed = True
         limiter.close()
         if admission.live:
             _log.warning("closed with %d requests still running", admission.live)
@@ -65,7 +66,7 @@ async def open(config: str | Path | None = None) -> AsyncIterator[Session]:  # n
 
 @asynccontextmanager
 async def _following(
-    plan: Plan, limiter: AsyncLimiter, retries: Retries, failovers: Failovers, home: Home
+    plan: Plan, limiter: Limiter, retries: Retries, failovers: Failovers, home: Home
 ) -> AsyncIterator[tuple[Live, Scrapers, Reload]]:
     """Carry the plan out, and whatever its file says later, while the block lasts."""
     async with AsyncExitStack() as stack:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from forebay.adapters.engines.scraper import Scraper
     from forebay.client.home import Home
     from forebay.config import Plan, PlannedEndpoint
-    from forebay.drivers.aio import AsyncLimiter
+    from forebay.drivers.limiter import Limiter
 
 
 class Scrapers(dict[str, "Scraper"]):
@@ -27,7 +27,7 @@ class Scrapers(dict[str, "Scraper"]):
     """
 
     def __init__(
-        self, limiter: AsyncLimiter, session: aiohttp.ClientSession, home: Home, interval_s: float
+        self, limiter: Limiter, session: aiohttp.ClientSession, home: Home, interval_s: float
     ) -> None:
         super().__init__()
         self._limiter = limiter

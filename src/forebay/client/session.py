@@ -1,20 +1,19 @@
-"""The library: admission for the code of one event loop."""
+"""The library: admission for the code of one process."""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Self
 
-from forebay.client.fan_out import FanOut, Item, Result, text_tokens
+from forebay.client.asking import Asking
 from forebay.client.holders import Holders
-from forebay.client.slots import Slots
+from forebay.client.slots import Asked, Slots
+from forebay.client.streaming import Streaming
 from forebay.config.embedding_status import embedding_endpoint_status
 from forebay.config.status import status
 from forebay.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from forebay.adapters.engines.scraper import Scraper
     from forebay.client.home import Home
@@ -23,31 +22,54 @@ if TYPE_CHECKING:
     from forebay.config import Plan
     from forebay.core.failovers import Failovers
     from forebay.core.retries import Retries
-    from forebay.drivers.aio import AsyncLimiter
+    from forebay.drivers.limiter import Limiter
     from forebay.live import Live, Reload
 
 
-class Session:
-    """An open session. It belongs to the event loop in which it was opened; see `open`."""
+class Session(Streaming):
+    """An open session; see `open` and `open_sync`. Any thread and any event loop may use it."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - its parts; only `open` makes one
+    def __init__(  # noqa: PLR0913, PLR0917 - its parts; only `opening` makes one
         self,
         live: Live,
-        limiter: AsyncLimiter,
+        limiter: Limiter,
         scrapers: Mapping[str, Scraper],
         retries: Retries,
         failovers: Failovers,
         home: Home,
         reload: Reload,
     ) -> None:
-        self._live = live
         self._limiter = limiter
         self._scrapers = scrapers
         self._failovers = failovers
         self._home = home
         self._reload = reload
-        self._holders = Holders(limiter.admission)
-        self._slots = Slots(live, limiter, scrapers, retries, self._holders, home)
+        self._holders = Holders(limiter.admission, limiter.lock)
+        self._close: Callable[[], None] | None = None
+        super().__init__(live, Slots(live, limiter, scrapers, retries, self._holders, home))
+
+    def close(self) -> None:
+        """Close a session of `open_sync`: who waits for a slot is refused; again: nothing happens.
+
+        Raises:
+            UsageError: it was opened by `open`, whose block closes it.
+        """
+        if self._home.forked:
+            return  # the parent does it
+        if self._close is None:
+            raise UsageError("this session is closed by the end of its `async with` block")
+        self._close()
+
+    def closes_by(self, close: Callable[[], None]) -> None:
+        """Be closed by that; for `open_sync`."""
+        self._close = close
+
+    def __enter__(self) -> Self:
+        self._home.check()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
     @property
     def _plan(self) -> Plan:
@@ -56,17 +78,19 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session of {self._plan.file}>"
 
-    @asynccontextmanager
-    async def slot(
+    def slot(
         self,
         model: str,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - also in force where nothing is awaited
+        timeout: float | None = None,
         priority: Priority | None = None,
         tokens: float | None = None,
         weight: int | None = None,
-    ) -> AsyncIterator[Lease]:
+    ) -> Asking:
         """Hold a slot for one request: ``async with fb.slot("bge-m3") as lease``.
+
+        It is asked for when the block is entered. In a thread where no event loop runs, it is
+        ``with fb.slot("bge-m3") as lease``.
 
         Args:
             model: id of the model.
@@ -79,11 +103,9 @@ class Session:
 
         Raises:
             Rejected: there is no slot; `reason` says why, `retry_after_s` when to try again.
-            UsageError: not where the session was opened, or waiting would never end.
+            UsageError: the session is closed, this is a forked child, or waiting would never end.
         """
-        ticket = self._slots.ticket(model, timeout, priority, tokens=tokens, weight=weight)
-        with await self._slots.take(ticket) as lease:
-            yield lease
+        return Asking(self._slots, Asked(model, timeout, priority, tokens, weight))
 
     def try_slot(
         self,
@@ -99,114 +121,36 @@ class Session:
 
         Raises:
             Rejected: there will be none, whether one waits or not.
-            UsageError: not where the session was opened.
+            UsageError: the session is closed, or this is a forked child.
         """
-        ticket = self._slots.ticket(model, None, priority, tokens=tokens, weight=weight)
-        return self._slots.try_take(ticket)
-
-    @overload
-    async def map_concurrent(
-        self,
-        fn: Callable[[Item], Awaitable[Result]],
-        items: Iterable[Item] | AsyncIterable[Item],
-        *,
-        model: str,
-        timeout: float | None = None,  # noqa: ASYNC109
-        priority: Priority | None = None,
-        size: Callable[[Item], float | None] | None = None,
-        on_error: Literal["raise"] = "raise",
-    ) -> list[Result]: ...
-
-    @overload
-    async def map_concurrent(
-        self,
-        fn: Callable[[Item], Awaitable[Result]],
-        items: Iterable[Item] | AsyncIterable[Item],
-        *,
-        model: str,
-        timeout: float | None = None,  # noqa: ASYNC109
-        priority: Priority | None = None,
-        size: Callable[[Item], float | None] | None = None,
-        on_error: Literal["collect"],
-    ) -> list[Result | BaseException]: ...
-
-    async def map_concurrent(  # noqa: PLR0913 - all but two by keyword, with defaults
-        self,
-        fn: Callable[[Item], Awaitable[Result]],
-        items: Iterable[Item] | AsyncIterable[Item],
-        *,
-        model: str,
-        timeout: float | None = None,  # noqa: ASYNC109 - for each item
-        priority: Priority | None = None,
-        size: Callable[[Item], float | None] | None = None,
-        on_error: Literal["raise", "collect"] = "raise",
-    ) -> list[Any]:
-        """Call `fn` for each item, inside a slot each; results are in the order of the items.
-
-        Items are taken as slots come free, so `items` may be endless in all but its results.
-        `fn` finds its lease by `current_lease`. While no endpoint can serve, it waits. Where one
-        fails, `fn` is called again for the item, with a lease of another one if there is any.
-
-        Args:
-            fn: what to do with an item.
-            items: iterable or async iterable.
-            model: id of the model.
-            timeout: seconds that each item may wait for a slot; see `slot`.
-            priority: see `slot`.
-            size: an item's size, see `Lease.work`; None where that is unknown. By default, texts
-                of embedding and reranking models count four characters as a token. It also is what
-                `slot` has as `tokens`.
-            on_error: ``raise``: the first error cancels all others, and is raised. ``collect``:
-                an item's error is its result.
-
-        Raises:
-            Rejected: there is no slot; with ``collect`` only if there will be none for any item.
-            UsageError: not where the session was opened, or waiting would never end.
-        """
-        if on_error not in {"raise", "collect"}:
-            raise ValueError(f"on_error is {on_error!r}; it can be 'raise' or 'collect'")
         slots = self._slots
-        slots.ticket(model, timeout, priority)  # so that what is wrong is told before any work
-        if size is None:
-            chat = self._plan.models[model].kind == "chat"
-            size = _unknown if chat else text_tokens
-
-        async def slot(tokens: float | None) -> Lease:
-            return await slots.take_for_bulk(slots.ticket(model, timeout, priority, tokens=tokens))
-
-        fan_out = FanOut(
-            fn,
-            slot=slot,
-            elsewhere=slots.take_elsewhere,
-            size=size,
-            collect=on_error == "collect",
-        )
-        return await fan_out.run(items)
+        return slots.try_take(slots.ticket(Asked(model, None, priority, tokens, weight)))
 
     def current_lease(self) -> Lease:
-        """The lease whose block the running task is in, the innermost of several.
+        """The lease whose block the running task or thread is in, the innermost of several.
 
         Raises:
             UsageError: it is in none; a task that was started inside a block is not in it.
         """
         self._home.check()
-        lease = self._holders.innermost(asyncio.current_task())
+        lease = self._holders.innermost()
         if lease is None:
-            raise UsageError("this task holds no slot: ask inside a slot, or in map_concurrent")
+            raise UsageError(
+                "this task or thread holds no slot: ask inside a slot, or in map_concurrent"
+            )
         return lease
 
     def status(self) -> dict[str, Any]:
         """Groups, endpoints and models at this instant, as in the gateway's ``/forebay/status``.
 
         Raises:
-            UsageError: not where the session was opened.
+            UsageError: the session is closed, or this is a forked child.
         """
         self._home.check()
         limiter = self._limiter
-        return {
-            **status(self._plan, limiter.admission, self._scrapers, limiter.now()),
-            "config": self._reload.status(),
-        }
+        with limiter.lock:
+            now = status(self._plan, limiter.admission, self._scrapers, limiter.now())
+        return {**now, "config": self._reload.status()}
 
     def embedding_endpoint_status(self, key: str | None = None) -> dict[str, Any]:
         """Which endpoint embeds now, as in the gateway's ``/forebay/embedding-endpoint-status``.
@@ -217,15 +161,11 @@ class Session:
 
         Raises:
             Rejected: there is no such embedding model.
-            UsageError: not where the session was opened.
+            UsageError: the session is closed, or this is a forked child.
         """
         self._home.check()
         limiter = self._limiter
-        return embedding_endpoint_status(
-            self._plan, limiter.admission, self._failovers, limiter.now(), key
-        )
-
-
-def _unknown(item: object) -> None:
-    """A prompt's length says nothing of how much will be generated."""
-    del item
+        with limiter.lock:
+            return embedding_endpoint_status(
+                self._plan, limiter.admission, self._failovers, limiter.now(), key
+            )

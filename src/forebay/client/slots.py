@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from math import ceil, isfinite
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from forebay.client.lease import Lease
 from forebay.core.model import Reason, ServiceClass, Ticket
@@ -18,11 +18,21 @@ if TYPE_CHECKING:
     from forebay.client.holders import Holders
     from forebay.client.home import Home
     from forebay.core.retries import Retries
-    from forebay.drivers.aio import AsyncLimiter
-    from forebay.drivers.aio import Lease as Slot
+    from forebay.drivers.lease import Lease as Slot
+    from forebay.drivers.limiter import Limiter
     from forebay.live import Live
 
 Priority = Literal["best-effort"]
+
+
+class Asked(NamedTuple):
+    """What a slot is for; see `Session.slot`."""
+
+    model: str
+    timeout_s: float | None = None
+    priority: Priority | None = None
+    tokens: float | None = None
+    weight: int | None = None
 
 
 class Slots:
@@ -40,7 +50,7 @@ class Slots:
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a session that know of slots
         self,
         live: Live,
-        limiter: AsyncLimiter,
+        limiter: Limiter,
         scrapers: Mapping[str, Scraper],
         retries: Retries,
         holders: Holders,
@@ -53,23 +63,16 @@ class Slots:
         self._holders = holders
         self._home = home
 
-    def ticket(
-        self,
-        model: str,
-        timeout_s: float | None,
-        priority: Priority | None,
-        *,
-        tokens: float | None = None,
-        weight: int | None = None,
-    ) -> Ticket:
-        """Ask for a slot; for the arguments see `Session.slot`.
+    def ticket(self, asked: Asked) -> Ticket:
+        """Ask for a slot, from now on.
 
         Raises:
             Rejected: there is no such model.
-            ValueError: an argument that makes no sense.
-            UsageError: not where the session was opened.
+            ValueError: what is asked for makes no sense.
+            UsageError: the session is closed, or this is a forked child.
         """
         self._home.check()
+        model, timeout_s = asked.model, asked.timeout_s
         models = self._live.plan.models
         if model not in models:
             known = ", ".join(sorted(models))
@@ -77,9 +80,9 @@ class Slots:
                 Reason.UNKNOWN_MODEL, f"no model {model!r} is configured; known: {known}"
             )
         service_class = self._live.service_class(model)
-        if priority is not None:
-            if priority != "best-effort":
-                raise ValueError(f"priority is {priority!r}; it can be 'best-effort' or None")
+        if asked.priority is not None:
+            if asked.priority != "best-effort":
+                raise ValueError(f"priority is {asked.priority!r}; it can be 'best-effort' or None")
             service_class = ServiceClass.BEST_EFFORT
         if timeout_s is None:
             timeout_s = self._live.plan.config.forebay.timeouts.request_s
@@ -91,8 +94,8 @@ class Slots:
             service_class,
             now,
             now + timeout_s,
-            weight=_weight(weight, tokens),
-            size_tokens=_whole(tokens),
+            weight=_weight(asked.weight, asked.tokens),
+            size_tokens=_whole(asked.tokens),
         )
 
     def try_take(self, ticket: Ticket) -> Lease | None:
@@ -106,9 +109,16 @@ class Slots:
             slot = await self._limiter.slot(ticket)
         return self._leased(slot)
 
+    def take_sync(self, ticket: Ticket) -> Lease:
+        """Wait for a slot, and block this thread."""
+        with self._holders.asking(ticket):
+            slot = self._limiter.slot_sync(ticket)
+        return self._leased(slot)
+
     async def take_for_bulk(self, ticket: Ticket) -> Lease:
         """Wait for a slot, also where one is told to come back later; see `take_elsewhere`."""
-        self._retries.note(ticket)
+        with self._limiter.lock:
+            self._retries.note(ticket)
         return await self._take_patiently(ticket)
 
     async def take_elsewhere(self, failed: Lease) -> Lease | None:
@@ -123,9 +133,10 @@ class Slots:
         # It bounds the wait for a slot, not what was done in it, so it begins again.
         now = self._limiter.now()
         before = replace(before, deadline=now + (before.deadline - before.asked_at))
-        ticket = self._retries.again(
-            before, failed.endpoint.id, outcome, now, probe=failed.is_probe
-        )
+        with self._limiter.lock:
+            ticket = self._retries.again(
+                before, failed.endpoint.id, outcome, now, probe=failed.is_probe
+            )
         if ticket is None:
             return None
         try:
@@ -148,7 +159,8 @@ class Slots:
     def _leased(self, slot: Slot) -> Lease:
         longest_rest_s = self._live.plan.config.forebay.timeouts.retry_after_s
         scraper = self._scrapers[slot.endpoint.id]
-        return Lease(slot, scraper, self._holders, self._home, longest_rest_s)
+        lock = self._limiter.lock
+        return Lease(slot, lock, scraper, self._holders, self._home, longest_rest_s)
 
 
 def _weight(weight: int | None, tokens: float | None) -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from forebay.config.plan import PlannedEndpoint
-    from forebay.drivers.aio import AsyncLimiter
+    from forebay.drivers.limiter import Limiter
 
 
 def fetch_of(planned: PlannedEndpoint, session: aiohttp.ClientSession) -> HttpFetch:
@@ -24,7 +24,7 @@ def fetch_of(planned: PlannedEndpoint, session: aiohttp.ClientSession) -> HttpFe
 
 
 def scraper_of(
-    planned: PlannedEndpoint, fetch: HttpFetch, limiter: AsyncLimiter, *, interval_s: float
+    planned: PlannedEndpoint, fetch: HttpFetch, limiter: Limiter, *, interval_s: float
 ) -> Scraper:
     """The endpoint's scraper, not started yet; it tells `limiter` what it reads."""
     name = planned.engine

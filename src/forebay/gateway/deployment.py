@@ -19,7 +19,7 @@ from forebay.config.status import status
 from forebay.core.failovers import Failovers
 from forebay.core.observer import Observers
 from forebay.core.retries import Retries
-from forebay.drivers.aio import AsyncLimiter
+from forebay.drivers.limiter import Limiter
 from forebay.gateway.embeddings.guards import IdentityGuards
 from forebay.gateway.embeddings.known import KnownEndpoint
 from forebay.gateway.targets import Targets
@@ -65,7 +65,7 @@ class Deployment:
         self.failovers = Failovers(Observers(self.metrics, log, self.identity))
         observer = Observers(self.metrics, log, self.failovers, self.identity)
         admission = admission_of(plan, random.Random(), observer)  # noqa: S311 - jitter
-        self.limiter = AsyncLimiter(admission, loop)
+        self.limiter = Limiter(admission, loop)
         self.failovers.watch(admission)
         self.embedders: dict[str, KnownEndpoint] = {}
         self.retries = Retries(admission, retry_budgets(plan))

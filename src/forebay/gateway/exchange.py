@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
     from forebay.adapters.upstream import Response
-    from forebay.drivers.aio import Lease
+    from forebay.drivers.lease import Lease
     from forebay.gateway.call import Call
     from forebay.gateway.message import Headers
     from forebay.gateway.target import Target

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forebay.config.settings import ForebaySettings
-    from forebay.drivers.aio import Lease
+    from forebay.drivers.lease import Lease
     from forebay.gateway.deployment import Deployment
     from forebay.gateway.keys import Caller
     from forebay.gateway.look import Look

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forebay.adapters.telemetry.metrics import Metrics
     from forebay.config.plan import PlannedEndpoint
     from forebay.config.settings import ForebaySettings
-    from forebay.drivers.aio import AsyncLimiter
+    from forebay.drivers.limiter import Limiter
 
 
 class Targets(dict[str, Target]):
@@ -32,7 +32,7 @@ class Targets(dict[str, Target]):
 
     def __init__(
         self,
-        limiter: AsyncLimiter,
+        limiter: Limiter,
         session: aiohttp.ClientSession,
         settings: ForebaySettings,
         metrics: Metrics,

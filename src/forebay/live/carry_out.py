@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay.core.failovers import Failovers
     from forebay.core.model import Endpoint, ServiceClass
     from forebay.core.retries import Retries
-    from forebay.drivers.aio import AsyncLimiter
+    from forebay.drivers.limiter import Limiter
     from forebay.live.diff import Diff, Step
 
 
@@ -50,7 +50,7 @@ class Live:
     def __init__(
         self,
         plan: Plan,
-        limiter: AsyncLimiter,
+        limiter: Limiter,
         retries: Retries,
         failovers: Failovers,
         clients: Clients,
@@ -69,17 +69,18 @@ class Live:
             self._clients.connect(planned)
 
     def apply(self, plan: Plan) -> Diff:
-        """Put another plan in force; returns what that changed."""
+        """Put another plan in force; returns what that changed. No request sees half of it."""
         found = diff(self.plan, plan)
-        self.plan = plan
         limiter = self._limiter
-        limiter.admission.expect(plan.models)
-        limiter.admission.set_queue_bounds(queue_bounds(plan))
-        for step in found.steps:
-            self._take(step)
-        self._retries.follow(retry_budgets(plan))
-        self._failovers.rearranged(limiter.now())
-        self._classes = self._service_classes()
+        with limiter.lock:
+            self.plan = plan
+            limiter.admission.expect(plan.models)
+            limiter.admission.set_queue_bounds(queue_bounds(plan))
+            for step in found.steps:
+                self._take(step)
+            self._retries.follow(retry_budgets(plan))
+            self._failovers.rearranged(limiter.now())
+            self._classes = self._service_classes()
         return found
 
     def needs_restart(self) -> tuple[str, ...]:

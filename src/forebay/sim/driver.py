@@ -1,4 +1,4 @@
-"""Admission on virtual time: the counterpart of `forebay.drivers.aio` without tasks.
+"""Admission on virtual time: the counterpart of `forebay.drivers.limiter` without tasks.
 
 It makes the same calls of the same core: `request`, `cancel` at the deadline, `timing`, `release`,
 `signal`, and `tick` at `wake_at`. Where asyncio's driver wakes a task, this one calls an `Asker`,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from forebay.config.settings import IdentitySettings
     from forebay.core.identity import Verdict
-    from forebay.drivers.aio import Lease
+    from forebay.drivers.lease import Lease
     from forebay.gateway.target import Target
 
 # Long enough that models differ in it, short enough that none cuts it.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.adapters.engines.batching import BatchLimits
-    from forebay.drivers.aio import Lease
+    from forebay.drivers.lease import Lease
     from forebay.gateway.call import Call
     from forebay.gateway.embeddings.held import Room
     from forebay.gateway.embeddings.piece import Piece

@@ -30,7 +30,7 @@ from forebay.gateway.refusal import Refused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forebay.drivers.aio import Lease
+    from forebay.drivers.lease import Lease
     from forebay.gateway.call import Call
     from forebay.gateway.deployment import Deployment
     from forebay.gateway.embeddings.answers import Answer

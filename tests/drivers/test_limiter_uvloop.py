@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from forebay.core.model import Ending, Outcome
 from forebay.core.protection import ProtectionSettings
-from forebay.drivers.aio import AsyncLimiter, Lease
+from forebay.drivers.limiter import Limiter
 from support.deployments import BEST_EFFORT, INTERACTIVE, admission, endpoint
+
+if TYPE_CHECKING:
+    from forebay.drivers.lease import Lease
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +25,7 @@ def anyio_backend():
     return ("asyncio", {"use_uvloop": True})
 
 
-async def take(desk: AsyncLimiter, model: str, service_class) -> Lease:
+async def take(desk: Limiter, model: str, service_class) -> Lease:
     return await desk.slot(desk.ticket(model, service_class, timeout_s=10.0))
 
 
@@ -29,7 +33,7 @@ async def test_pauses_shorter_than_a_timer_end_and_nothing_is_lost() -> None:
     core = admission(
         endpoint("chat"), endpoint("embed", interactive=False), protection=ProtectionSettings()
     )
-    desk = AsyncLimiter(core, asyncio.get_running_loop())
+    desk = Limiter(core, asyncio.get_running_loop())
     chat = await take(desk, "chat", INTERACTIVE)
     (guard,) = {room.guard for room in core.rooms.values()}
     guard._steering.share.value = 0.9  # one at a time, with pauses of a tenth in between

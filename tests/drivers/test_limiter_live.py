@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from forebay.core.model import Ending, Outcome
-from forebay.drivers.aio import AsyncLimiter
+from forebay.drivers.limiter import Limiter
 from forebay.errors import Rejected
 from support.deployments import INTERACTIVE, admission, endpoint
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_endpoints_and_budgets_come_and_go_under_waiting_tasks() -> None:
     core = admission(endpoint("chat", ceiling=1))
-    limiter = AsyncLimiter(core, asyncio.get_running_loop())
+    limiter = Limiter(core, asyncio.get_running_loop())
 
     async def ask():
         return await limiter.slot(limiter.ticket("chat", INTERACTIVE, timeout_s=30))
@@ -53,7 +53,7 @@ async def test_endpoints_and_budgets_come_and_go_under_waiting_tasks() -> None:
 
 async def test_it_tells_when_nothing_runs_any_more_at_an_endpoint_that_drains() -> None:
     core = admission(endpoint("chat", ceiling=2), endpoint("chat", host="b", ceiling=2))
-    limiter = AsyncLimiter(core, asyncio.get_running_loop())
+    limiter = Limiter(core, asyncio.get_running_loop())
 
     async def ask():
         return await limiter.slot(limiter.ticket("chat", INTERACTIVE, timeout_s=30))
@@ -76,7 +76,7 @@ async def test_it_tells_when_nothing_runs_any_more_at_an_endpoint_that_drains() 
 
 async def test_an_endpoint_moves_to_another_gpu_under_waiting_tasks() -> None:
     core = admission(endpoint("chat"), endpoint("lite"), budgets={"gpu": 2})
-    limiter = AsyncLimiter(core, asyncio.get_running_loop())
+    limiter = Limiter(core, asyncio.get_running_loop())
     for model in ("chat", "lite"):
         await limiter.slot(limiter.ticket(model, INTERACTIVE, timeout_s=30))
     third = asyncio.ensure_future(limiter.slot(limiter.ticket("chat", INTERACTIVE, timeout_s=30)))

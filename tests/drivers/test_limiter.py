@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,10 +21,13 @@ from forebay.core.model import (
     TimingKind,
 )
 from forebay.core.queue import QueueBounds
-from forebay.drivers.aio import AsyncLimiter, Lease
+from forebay.drivers.limiter import Limiter
 from forebay.errors import Rejected
 from support.deployments import BEST_EFFORT, INTERACTIVE, admission, endpoint
 from support.virtual_loop import VirtualLoop
+
+if TYPE_CHECKING:
+    from forebay.drivers.lease import Lease
 
 OK = Ending(Outcome.OK)
 FAILED = Ending(Outcome.FAILURE)
@@ -36,19 +40,19 @@ def anyio_backend():
     return ("asyncio", {"loop_factory": VirtualLoop})
 
 
-def limiter(ceiling: int = 1, **more) -> AsyncLimiter:
+def limiter(ceiling: int = 1, **more) -> Limiter:
     more.setdefault("breaker", BreakerSettings(jitter=0.0))
     core = admission(endpoint("chat", ceiling=ceiling), **more)
-    return AsyncLimiter(core, asyncio.get_running_loop())
+    return Limiter(core, asyncio.get_running_loop())
 
 
-def ask(desk: AsyncLimiter, timeout_s: float = 60.0, **more) -> asyncio.Task[Lease]:
+def ask(desk: Limiter, timeout_s: float = 60.0, **more) -> asyncio.Task[Lease]:
     service_class = more.pop("service_class", INTERACTIVE)
     ticket = desk.ticket("chat", service_class, timeout_s=timeout_s, **more)
     return asyncio.ensure_future(desk.slot(ticket))
 
 
-async def take(desk: AsyncLimiter, **more) -> Lease:
+async def take(desk: Limiter, **more) -> Lease:
     return await ask(desk, **more)
 
 
@@ -58,7 +62,7 @@ async def turn_around() -> None:
         await asyncio.sleep(0)
 
 
-def nothing_is_left(desk: AsyncLimiter) -> bool:
+def nothing_is_left(desk: Limiter) -> bool:
     core = desk.admission
     return (
         core.live == 0
@@ -370,7 +374,7 @@ async def test_closing_stops_the_clock() -> None:
     desk.close()
     with pytest.raises(Rejected):
         await waiting
-    assert desk._wake_up.cancelled()
+    assert desk._alarm._timer is None
 
 
 # -- what time alone changes ---------------------------------------------------------------------
@@ -392,7 +396,7 @@ async def test_the_earliest_of_several_times_counts() -> None:
     core = admission(
         endpoint("chat", ceiling=1), endpoint("embed", ceiling=1, interactive=False, group="other")
     )
-    desk = AsyncLimiter(core, asyncio.get_running_loop())
+    desk = Limiter(core, asyncio.get_running_loop())
 
     async def pause(model: str, service_class: ServiceClass, seconds: float) -> asyncio.Task[Lease]:
         lease = await desk.slot(desk.ticket(model, service_class, timeout_s=600.0))

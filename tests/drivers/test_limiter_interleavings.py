@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from forebay.core.breaker import BreakerSettings
 from forebay.core.model import Ending, EngineState, Outcome, Signal
 from forebay.core.queue import QueueBounds
-from forebay.drivers.aio import AsyncLimiter, Lease
+from forebay.drivers.limiter import Limiter
 from forebay.errors import Rejected
 from support.deployments import BEST_EFFORT, INTERACTIVE, admission, endpoint
 from support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from forebay.drivers.lease import Lease
 
 MODELS = ("chat", "embed")
 OUTCOMES = [Outcome.OK, Outcome.FAILURE, Outcome.CANCELLED, Outcome.CONGESTION]
@@ -45,7 +47,7 @@ histories = st.lists(st.one_of(asks, asks, ends, cancels, waits, tries, signals)
 class Office:
     """Some tasks that want slots, and what they got so far."""
 
-    desk: AsyncLimiter
+    desk: Limiter
     second: float  # how long one lasts
     tasks: list[asyncio.Task[Lease]]
     leases: list[Lease]
@@ -101,7 +103,7 @@ async def live_through(history, *, second: float, close: bool) -> None:
         bounds=QueueBounds(max_requests=4),
         max_overtakes=2,
     )
-    office = Office(AsyncLimiter(core, loop), second, [], [])
+    office = Office(Limiter(core, loop), second, [], [])
     for what, *more in history:
         outcome = getattr(office, {"try": "try_"}.get(what, what))(*more)
         if what == "wait":
