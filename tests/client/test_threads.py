@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 import forebay
+from forebay.client.calls import InThreads
 from support.sessions import inflight, waiting
 
 _PATIENCE_S = 20
@@ -152,6 +153,31 @@ def test_a_lease_may_be_used_and_given_back_in_another_thread(config) -> None:
         entered = fb.try_slot("embed").__enter__()
         pool.submit(entered.__exit__, None, None, None).result(_PATIENCE_S)
         assert inflight(fb) == 0
+
+
+def test_a_call_in_a_thread_keeps_its_slot_however_often_it_is_cancelled(config) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def work(_: int) -> None:
+        started.set()
+        go_on.wait(_PATIENCE_S)
+
+    async def main(fb: forebay.Session) -> None:
+        with InThreads(work) as call:
+            task = asyncio.create_task(call(fb.try_slot("embed"), None, 1))
+            await asyncio.to_thread(started.wait, _PATIENCE_S)
+            for _ in range(3):
+                task.cancel()
+                await asyncio.sleep(0.01)
+                assert not task.done()
+                assert inflight(fb) == 1
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert inflight(fb) == 0
+
+    with forebay.open_sync(config()) as fb:
+        asyncio.run(main(fb))
 
 
 # -- closing ---------------------------------------------------------------------------------------

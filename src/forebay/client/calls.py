@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from forebay.errors import UsageError
@@ -51,8 +52,12 @@ class InThreads(Generic[Item, Result]):
         except asyncio.CancelledError:
             if running.cancel():
                 lease.give_back()
-            else:  # a thread cannot be stopped, and the GPU works for it
-                await asyncio.wait([done])
+            # A thread cannot be stopped, and the GPU works for it: who cancels again waits too.
+            while not done.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([done])
+            if not done.cancelled():
+                done.exception()  # nobody asks for it any more
             raise
 
     def _do(self, lease: Lease, size: float | None, item: Item) -> Result:

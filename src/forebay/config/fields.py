@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
 from forebay.adapters import discovery
-from forebay.adapters.discovery.dns import split_nameserver
+from forebay.adapters.discovery.nameserver import split_nameserver
 from forebay.adapters.engines import registry
 from forebay.config import api_root, urls
 from forebay.config.problems import looks_like_key

@@ -8,9 +8,7 @@ name server says too, and endpoints that are really gone are kept away from by t
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import re
 from typing import TYPE_CHECKING
 
 import dns.asyncresolver
@@ -19,7 +17,7 @@ import dns.nameserver
 import dns.resolver
 
 from forebay.adapters.discovery.address import SrvAddress
-from forebay.errors import ConfigError
+from forebay.adapters.discovery.nameserver import split_nameserver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_DNS_PORT = 53
-_MAX_PORT = 65535
-_NAMESERVER = re.compile(r"(?:\[([0-9A-Fa-f:]+)\]|([0-9.]+))(?::([0-9]{1,5}))?")
 _LEAST_S = 1.0
 _RETRY_S = 5.0
 _LOOKUP_S = 5.0
@@ -129,23 +124,6 @@ async def _by_srv(resolver: Resolver, address: SrvAddress) -> tuple[frozenset[st
         urls.add(_url(min(hosts), record.port, address.path))
         ttl_s = min(ttl_s, valid_s)
     return frozenset(urls), ttl_s
-
-
-def split_nameserver(text: str) -> tuple[str, int]:
-    """Read the address of a DNS server, with or without a port: ``10.0.0.2``, ``[fd00::2]:8600``.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    match = _NAMESERVER.fullmatch(text)
-    host, port = (match[1] or match[2], int(match[3] or _DNS_PORT)) if match else (text, _DNS_PORT)
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        port = 0
-    if not 0 < port <= _MAX_PORT:
-        raise ConfigError("must be an address, with or without a port, e.g. 127.0.0.1:8600")
-    return host, port
 
 
 def _url(host: str, port: int, path: str) -> str:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from forebay.adapters.discovery.address import KubernetesAddress
-from forebay.adapters.discovery.dns import DnsSource
-from forebay.adapters.discovery.kubernetes import KubernetesSource
 from forebay.adapters.discovery.kubernetes_api import Api
 
 if TYPE_CHECKING:
@@ -64,6 +62,11 @@ class Discovery:
 
     def source(self, address: Address) -> Source:
         """The source that `address` names."""
+        # Here: what they need takes long to import, and few deployments use it.
         if isinstance(address, KubernetesAddress):
+            from forebay.adapters.discovery.kubernetes import KubernetesSource  # noqa: PLC0415
+
             return KubernetesSource(address, self.kubernetes)
+        from forebay.adapters.discovery.dns import DnsSource  # noqa: PLC0415
+
         return DnsSource(address, self.nameservers, interval_s=self.interval_s)
