@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -178,6 +179,49 @@ def test_a_call_in_a_thread_keeps_its_slot_however_often_it_is_cancelled(config)
 
     with forebay.open_sync(config()) as fb:
         asyncio.run(main(fb))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_refuses_and_ends_whatever_its_parent_s_threads_were_doing(config) -> None:
+    script = """
+import os, sys, threading, forebay
+fb = forebay.open_sync(sys.argv[1])
+going = True
+def work():
+    while going:
+        with fb.slot('embed'):
+            pass
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+lease = fb.try_slot('chat')
+for _ in range(30):  # now and then in the middle of a decision
+    pid = os.fork()
+    if pid == 0:
+        for use in (fb.status, fb.current_lease, lambda: fb.try_slot('embed'),
+                    fb.slot('embed').__enter__, lease.__enter__):
+            try:
+                use()
+            except forebay.UsageError as error:
+                assert 'forked' in str(error)
+            else:
+                os._exit(1)
+        lease.give_back()
+        del lease
+        fb.close()
+        sys.exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+going = False
+for thread in threads:
+    thread.join()
+assert fb.status()['groups']['gpu']['inflight'] == 1
+fb.close()
+print('fine')
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, config()], capture_output=True, timeout=60, check=False
+    )
+    assert done.stdout == b"fine\n", done.stderr.decode()
 
 
 # -- closing ---------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
@@ -54,6 +55,7 @@ class _Keeper(threading.Thread):
         super().__init__(name="forebay", daemon=True)  # a program's end does not wait for it
         self.opened: Future[Session] = Future()
         self._config = config
+        self._pid = os.getpid()
         self._loop: asyncio.AbstractEventLoop
         self._leave: asyncio.Event
 
@@ -73,6 +75,8 @@ class _Keeper(threading.Thread):
 
     def close(self, within_s: float | None = None) -> None:
         """Close the session, and wait until it is; once it is, nothing happens."""
+        if os.getpid() != self._pid:
+            return  # a forked child ends, and has none of this but a copy
         with suppress(RuntimeError):  # closed already
             self._loop.call_soon_threadsafe(self._leave.set)
         self.join(within_s)

@@ -54,8 +54,6 @@ class Session(Streaming):
         Raises:
             UsageError: it was opened by `open`, whose block closes it.
         """
-        if self._home.forked:
-            return  # the parent does it
         if self._close is None:
             raise UsageError("this session is closed by the end of its `async with` block")
         self._close()
