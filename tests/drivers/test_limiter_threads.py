@@ -161,6 +161,26 @@ def test_a_task_whose_loop_is_closed_under_it_keeps_nothing(in_another_thread) -
         assert nothing_is_left(desk)
 
 
+def test_slots_still_come_back_when_the_limiter_s_own_loop_is_closed() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def made() -> Limiter:
+        return Limiter(admission(endpoint("chat", ceiling=1)), loop, time.monotonic)
+
+    desk = loop.run_until_complete(made())
+    loop.close()
+    with ThreadPoolExecutor(2) as pool:
+        held = desk.slot_sync(ticket(desk))
+        waiting = [pool.submit(desk.slot_sync, ticket(desk)) for _ in range(2)]
+        waits(desk, 2)
+        held.settle(Ending(Outcome.CONGESTION, (), 0.01))
+        desk.close()
+        for each in waiting:
+            with pytest.raises(Rejected, match="shutting down"):
+                each.result(_PATIENCE_S)
+    assert nothing_is_left(desk)
+
+
 def test_a_task_that_is_cancelled_while_a_thread_hands_it_a_slot_gives_it_back() -> None:
     with desk_in_a_thread() as desk:
 

@@ -51,12 +51,15 @@ class Alarm:
         self.in_loop(self._arm)
 
     def in_loop(self, do: Callable[[], None]) -> None:
-        """Do something in the loop's thread: at once if this is it, else soon."""
-        if get_ident() == self._thread:
+        """Do something in the loop's thread: at once if this is it, else soon.
+
+        Nothing happens where the loop is closed: what it kept ended with it.
+        """
+        if get_ident() != self._thread:
+            with suppress(RuntimeError):  # closed
+                self._loop.call_soon_threadsafe(do)
+        elif not self._loop.is_closed():
             do()
-            return
-        with suppress(RuntimeError):  # it is closed, and nothing is served any more
-            self._loop.call_soon_threadsafe(do)
 
     def _arm(self) -> None:
         with self._lock:
