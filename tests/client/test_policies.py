@@ -200,3 +200,111 @@ def test_progress_is_one_of_a_few_things(config) -> None:
         pytest.raises(ValueError, match="'rich', 'tqdm' or a function"),
     ):
         fb.map_concurrent_sync(str, range(3), model="embed", progress="bar")
+
+
+# -- what is wrong with a call ---------------------------------------------------------------------
+
+
+def test_arguments_that_do_not_exist_are_told_with_those_that_do(config) -> None:
+    with forebay.open_sync(config()) as fb:
+        for wrong in ({"retries": 3}, {"time_out": 5}, {"buffer": 9}):
+            with pytest.raises(TypeError, match=rf"'{next(iter(wrong))}'; besides.*timeout.*retry"):
+                fb.map_concurrent_sync(str, [1], model="embed", **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"retry": 3}, {"timeout": "5"}, {"timeout": -1}, {"priority": "high"}]
+)
+def test_arguments_of_another_type_are_told_before_any_item(config, wrong) -> None:
+    items = iter([1])
+    with (
+        forebay.open_sync(config()) as fb,
+        pytest.raises((TypeError, ValueError), match=next(iter(wrong))),
+    ):
+        fb.map_concurrent_sync(str, items, model="embed", **wrong)
+    assert list(items) == [1]
+
+
+@pytest.mark.parametrize("weight", ["2", 1.5, float("nan"), 0])
+def test_a_weight_is_a_number_of_slots(config, weight) -> None:
+    with forebay.open_sync(config()) as fb, pytest.raises(ValueError, match="weight"):
+        fb.try_slot("embed", weight=weight)
+
+
+@pytest.mark.parametrize("wrong", [{"on": "x"}, {"on": (ValueError, 3)}, {"attempts": 2.5}])
+def test_a_policy_of_other_types_is_refused(wrong) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        forebay.Retry(**wrong)
+
+
+def test_a_function_that_blocks_is_told_apart_from_one_for_tasks(config) -> None:
+    async def main() -> None:
+        async with forebay.open(config()) as fb:
+            with pytest.raises(forebay.UsageError, match="edition with `_sync`"):
+                await fb.map_concurrent(str, [1], model="embed")
+
+    on_virtual_time(main())
+
+
+# -- what functions raise that no future can have --------------------------------------------------
+
+
+@pytest.mark.parametrize("on_error", ["raise", "collect"])
+def test_a_function_that_raises_stop_iteration_has_failed(config, on_error) -> None:
+    def empty(_: int) -> int:
+        return next(iter(()))
+
+    with forebay.open_sync(config()) as fb:
+
+        def run(kind: str) -> list:
+            if kind == "map":
+                return fb.map_concurrent_sync(empty, [1, 2], model="embed", on_error=on_error)
+            return list(fb.stream_sync(empty, [1, 2], model="embed", on_error=on_error))
+
+        for kind in ("map", "stream"):
+            if on_error == "raise":
+                with pytest.raises(RuntimeError, match="StopIteration"):
+                    run(kind)
+            else:
+                assert [type(each) for each in run(kind)] == [RuntimeError] * 2
+        assert inflight(fb) == 0
+
+
+def test_items_that_raise_a_cancelled_error_end_a_stream_too(config) -> None:
+    async def items():
+        yield 1
+        raise asyncio.CancelledError
+
+    async def main() -> None:
+        async with forebay.open(config()) as fb:
+            with pytest.raises(asyncio.CancelledError):
+                async for _ in fb.stream(nap, items(), model="embed"):
+                    pass
+            assert inflight(fb) == waiting(fb) == 0
+
+    on_virtual_time(main())
+
+
+def test_an_error_of_a_callback_counts_more_than_the_end_of_the_items(config) -> None:
+    def tell(progress: forebay.Progress) -> None:
+        if progress.done == 2:
+            raise KeyError("my bar")
+
+    async def main() -> None:
+        async with forebay.open(config()) as fb:
+            with pytest.raises(forebay.CallbackError):
+                await fb.map_concurrent(
+                    nap, two_then_an_error(), model="embed", on_error="collect", progress=tell
+                )
+
+    on_virtual_time(main())
+
+
+def test_without_collecting_the_items_error_has_no_results(config) -> None:
+    async def main() -> None:
+        async with forebay.open(config()) as fb:
+            with pytest.raises(forebay.ItemsError) as caught:
+                await fb.map_concurrent(nap, two_then_an_error(), model="embed")
+            assert caught.value.results is None
+
+    on_virtual_time(main())

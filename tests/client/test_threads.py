@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -179,6 +180,95 @@ def test_a_call_in_a_thread_keeps_its_slot_however_often_it_is_cancelled(config)
 
     with forebay.open_sync(config()) as fb:
         asyncio.run(main(fb))
+
+
+def test_a_fan_out_that_would_wait_for_its_own_caller_is_refused(config) -> None:
+    with forebay.open_sync(config(embedding=1)) as fb, fb.slot("embed"):
+        for fan_out in (fb.map_concurrent_sync, fb.stream_sync, fb.as_completed_sync):
+            with pytest.raises(forebay.UsageError, match="leave the first block"):
+                fan_out(str, [1], model="embed")
+
+
+def test_one_request_for_a_slot_is_good_for_one_block(config) -> None:
+    async def main() -> None:
+        async with forebay.open(config(embedding=1)) as fb:
+            asked = fb.slot("embed")
+            held = fb.try_slot("embed")
+            first = asyncio.create_task(asked.__aenter__())
+            await asyncio.sleep(0)
+            with pytest.raises(forebay.UsageError, match="used before"):
+                async with asked:
+                    pass
+            held.give_back()
+            await first
+            assert inflight(fb) == 1
+            await asked.__aexit__(None, None, None)
+            assert inflight(fb) == 0
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_closed_over_a_block_does_not_keep_its_slot(config) -> None:
+    with forebay.open_sync(config(embedding=2)) as fb:
+
+        async def hold() -> None:
+            async with fb.slot("embed"):
+                await asyncio.Event().wait()
+
+        async def hold_and_ask() -> None:
+            async with fb.slot("embed"), fb.slot("embed"):
+                pass
+
+        loop = asyncio.new_event_loop()
+        tasks = [loop.create_task(hold()), loop.create_task(hold_and_ask())]
+        for task in tasks:
+            task._log_destroy_pending = False
+        loop.call_later(0.01, loop.stop)
+        loop.run_forever()
+        loop.close()
+        assert (inflight(fb), waiting(fb)) == (2, 1)
+        tasks.clear()
+        del task
+        gc.collect()
+        until(lambda: inflight(fb) == waiting(fb) == 0)
+
+
+def test_threads_ask_while_the_configuration_changes_under_them(write) -> None:
+    def plan(models: int) -> dict:
+        endpoint = {"gpu_group": "gpu", "engine": "unknown"}
+        return {
+            "embedding_models": [
+                {"id": f"m{n}", "endpoints": [endpoint | {"base_url": f"http://127.0.0.1:9/{n}"}]}
+                for n in range(models)
+            ]
+        }
+
+    path = write(plan(20))
+    with forebay.open_sync(path) as fb:
+        stop, errors = threading.Event(), []
+
+        def ask() -> None:
+            while not stop.is_set():
+                for n in range(20):
+                    try:
+                        with fb.slot(f"m{n}", timeout=5):
+                            pass
+                    except forebay.Rejected:
+                        pass
+                    except Exception as error:  # noqa: BLE001 - seen in the test's own thread
+                        errors.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for models in (1, 20, 1, 20):
+            write(plan(models))
+            fb._home.loop.call_soon_threadsafe(fb._reload.look)
+            until(lambda models=models: len(fb.status()["models"]) == models)
+        stop.set()
+        for thread in threads:
+            thread.join(_PATIENCE_S)
+        assert errors == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

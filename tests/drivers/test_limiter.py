@@ -319,6 +319,7 @@ async def test_a_coroutine_that_is_thrown_away_while_it_waits_leaves_the_queue()
     waiting.send(None)
     waiting.close()
     lease.settle(OK)
+    await turn_around()
     assert nothing_is_left(desk)
 
 
@@ -330,6 +331,7 @@ async def test_a_coroutine_that_is_thrown_away_after_its_grant_gives_the_slot_ba
     lease.settle(OK)
     assert desk.admission.live == 1
     waiting.close()
+    await turn_around()
     assert nothing_is_left(desk)
 
 

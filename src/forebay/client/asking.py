@@ -22,12 +22,13 @@ class Asking:
         asked: what is asked for, when it is.
     """
 
-    __slots__ = ("_asked", "_lease", "_slots")
+    __slots__ = ("_asked", "_lease", "_slots", "_used")
 
     def __init__(self, slots: Slots, asked: Asked) -> None:
         self._slots = slots
         self._asked = asked
         self._lease: Lease | None = None
+        self._used = False
 
     async def __aenter__(self) -> Lease:
         self._check()
@@ -43,8 +44,8 @@ class Asking:
         self.__exit__(kind, error, traceback)
 
     def __enter__(self) -> Lease:
-        self._check()
         refuse_to_block("write `async with fb.slot(…)`")
+        self._check()
         self._lease = lease = self._slots.take_sync(self._slots.ticket(self._asked))
         return lease.__enter__()
 
@@ -58,5 +59,6 @@ class Asking:
             self._lease.__exit__(kind, error, traceback)
 
     def _check(self) -> None:
-        if self._lease is not None:
+        if self._used:
             raise UsageError("this slot has been used before: call `fb.slot(…)` for each block")
+        self._used = True

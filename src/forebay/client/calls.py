@@ -65,7 +65,10 @@ class InThreads(Generic[Item, Result]):
         with lease:
             if size is not None:
                 lease.work(size)
-            return self._fn(item)
+            try:
+                return self._fn(item)
+            except StopIteration as error:  # no future can have it for its result
+                raise RuntimeError(f"{self._fn!r} raised StopIteration") from error
 
 
 class InTasks(Generic[Item, Result]):
@@ -85,4 +88,10 @@ class InTasks(Generic[Item, Result]):
         with lease:
             if size is not None:
                 lease.work(size)
-            return await self._fn(item)
+            doing = self._fn(item)
+            if not hasattr(doing, "__await__"):
+                raise UsageError(
+                    f"{self._fn!r} gave {type(doing).__name__!r}, which cannot be awaited: give a "
+                    "coroutine function, or use the edition with `_sync`"
+                )
+            return await doing

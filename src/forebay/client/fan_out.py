@@ -168,6 +168,7 @@ class FanOut(Generic[Item, Result]):
             try:
                 return await job.call(lease, size, item)
             except Exception as error:
+                lease.give_back()  # if it was not even used
                 another = await job.elsewhere(lease)
                 if another is None:
                     if job.retry is None or not job.retry.tries(error, attempt):
@@ -189,8 +190,11 @@ class FanOut(Generic[Item, Result]):
             self._stop(error)
 
     def _stop(self, error: BaseException) -> None:
-        """Cancel everything; of several errors the first is raised."""
-        if self._error is None:
+        """Cancel everything; of several errors the first is raised.
+
+        That the items came to an end is none: what had been taken was to be done all the same.
+        """
+        if self._error is None or isinstance(self._error, ItemsError):
             self._error = error
         raise _Stop
 

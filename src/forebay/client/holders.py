@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from forebay.core.admission import Admission, Grant
     from forebay.core.member import Member
     from forebay.core.model import Ticket
-    from forebay.drivers.lock import PostLock
 
 # A task, or the thread where no loop runs.
 Holder: TypeAlias = asyncio.Task[Any] | threading.Thread
@@ -37,6 +36,24 @@ def holder() -> Holder:
     return task or threading.current_thread()
 
 
+class _Held:
+    """The slots that one holder has.
+
+    It keeps neither that one nor its leases alive: a lease that was dropped is collected, with
+    whoever dropped it, and gives its slot back.
+    """
+
+    __slots__ = ("_holder", "leases", "waits_for")
+
+    def __init__(self, who: Holder) -> None:
+        self._holder = weakref.ref(who)
+        self.leases: dict[Grant, weakref.ref[Lease]] = {}
+        self.waits_for: Ticket | None = None
+
+    def is_of(self, who: Holder) -> bool:
+        return self._holder() is who
+
+
 class Holders:
     """The tasks and threads that hold slots of one session.
 
@@ -45,31 +62,35 @@ class Holders:
         lock: of whoever changes that.
     """
 
-    def __init__(self, admission: Admission, lock: PostLock) -> None:
+    def __init__(self, admission: Admission, lock: threading.RLock) -> None:
         self._admission = admission
         self._lock = lock
-        # Weak, so that a lease that was dropped is collected, and gives its slot back.
-        self._held: dict[Holder, dict[Grant, weakref.ref[Lease]]] = {}
-        self._asking: dict[Holder, Ticket] = {}
+        self._held: dict[int, _Held] = {}  # by the holder's identity
 
-    def add(self, holder: Holder, grant: Grant, lease: Lease) -> None:
-        """`holder` runs the block of `lease` from now on."""
+    def add(self, who: Holder, grant: Grant, lease: Lease) -> None:
+        """`who` runs the block of `lease` from now on."""
         with self._lock:
-            self._held.setdefault(holder, {})[grant] = weakref.ref(lease)
+            held = self._held.get(id(who))
+            if held is None or not held.is_of(who):  # or of one that is gone, and had its identity
+                held = self._held[id(who)] = _Held(who)
+            held.leases[grant] = weakref.ref(lease)
 
-    def remove(self, holder: Holder, grant: Grant) -> None:
-        """The block has ended."""
+    def remove(self, key: int, grant: Grant) -> None:
+        """The block has ended; `key` is its holder's identity."""
         with self._lock:
-            held = self._held.get(holder, {})
-            held.pop(grant, None)
-            if not held:
-                self._held.pop(holder, None)
+            held = self._held.get(key)
+            if held is None or grant not in held.leases:
+                return
+            del held.leases[grant]
+            if not held.leases:
+                del self._held[key]
 
     def innermost(self) -> Lease | None:
         """The lease that whoever runs this took last of those that it holds."""
         with self._lock:
-            held = self._held.get(holder(), {})
-            return next((lease for ref in reversed(held.values()) if (lease := ref())), None)
+            held = self._of(holder())
+            leases = reversed(held.leases.values()) if held else ()
+            return next((lease for ref in leases if (lease := ref())), None)
 
     @contextmanager
     def asking(self, ticket: Ticket) -> Iterator[None]:
@@ -78,14 +99,14 @@ class Holders:
         Raises:
             UsageError: it would wait for ever.
         """
-        who = holder()
-        if who not in self._held:  # only it could put itself there
+        held = self._of(holder())
+        if held is None:  # nearly always; only whoever runs this could change it
             yield
             return
         try:
             with self._lock:
-                self._asking[who] = ticket
-                stuck = who in self._deadlocked()
+                held.waits_for = ticket
+                stuck = held in self._deadlocked()
             if stuck:
                 raise UsageError(
                     f"this task asks for a slot of {ticket.model!r}, which can never be free while "
@@ -94,20 +115,30 @@ class Holders:
                 )
             yield
         finally:
-            with self._lock:
-                del self._asking[who]
+            held.waits_for = None
 
-    def _deadlocked(self) -> dict[Holder, Ticket]:
-        stuck = dict(self._asking)
+    def _of(self, who: Holder) -> _Held | None:
+        held = self._held.get(id(who))
+        return held if held is not None and held.is_of(who) else None
+
+    def _deadlocked(self) -> list[_Held]:
+        stuck = [held for held in self._held.values() if held.waits_for is not None]
         while True:
-            held = [grant for task in stuck for grant in self._held.get(task, ())]
-            free = [task for task, ticket in stuck.items() if self._could_start(ticket, held)]
-            if not free:
+            # A lease that was dropped gives its slot back soon.
+            grants = [
+                grant
+                for held in stuck
+                for grant, lease in held.leases.items()
+                if lease() is not None
+            ]
+            still = [held for held in stuck if not self._could_start(held.waits_for, grants)]
+            if len(still) == len(stuck):
                 return stuck
-            for task in free:
-                del stuck[task]
+            stuck = still
 
-    def _could_start(self, ticket: Ticket, held: Sequence[Grant]) -> bool:
+    def _could_start(self, ticket: Ticket | None, held: Sequence[Grant]) -> bool:
+        if ticket is None:
+            return True  # it has got its slot meanwhile
         queue = self._admission.queues.get((ticket.model, ticket.service_class))
         if queue is None:
             return True  # it will be told that there is no such model

@@ -28,7 +28,7 @@ class Home:
         self.loop = asyncio.get_running_loop()
         self.closed = False
         self._pid = os.getpid()
-        # uvloop's own clock stands still while it waits, which other threads must not see.
+        # uvloop's own clock is read from its loop, which other threads must leave alone.
         same = abs(self.loop.time() - time.monotonic()) < _SAME_CLOCK_S
         self.clock: Callable[[], float] = time.monotonic if same else self.loop.time
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from forebay.adapters.engines.scraper import Scraper
-    from forebay.client.holders import Holder, Holders
+    from forebay.client.holders import Holders
     from forebay.client.home import Home
     from forebay.core.model import Endpoint, Ticket
     from forebay.drivers.lease import Lease as Slot
-    from forebay.drivers.lock import PostLock
+    from forebay.drivers.limiter import Limiter
 
 _CANCELLED = Ending(Outcome.CANCELLED)
 
@@ -43,7 +43,7 @@ class Lease:
         "_holders",
         "_home",
         "_ignored",
-        "_lock",
+        "_limiter",
         "_longest_rest_s",
         "_scraper",
         "_size",
@@ -54,20 +54,20 @@ class Lease:
     def __init__(  # noqa: PLR0913, PLR0917 - only `Slots` makes one
         self,
         slot: Slot,
-        lock: PostLock,
+        limiter: Limiter,
         scraper: Scraper,
         holders: Holders,
         home: Home,
         longest_rest_s: float,
     ) -> None:
         self._slot = slot
-        self._lock = lock
+        self._limiter = limiter
         self._scraper = scraper
         self._holders = holders
         self._home = home
         self._longest_rest_s = longest_rest_s
         self._granted_at = home.clock()
-        self._holder: Holder | None = None
+        self._holder = 0  # the identity of whoever runs its block
         self._size: float | None = None
         self.outcome: Outcome | None = None
         self._entered = self._first_token_told = self._ignored = False
@@ -139,8 +139,9 @@ class Lease:
         if self._entered or self._slot.settled:
             raise UsageError(f"{self!r} has been used before; ask for another one")
         self._entered = True
-        self._holder = holder()
-        self._holders.add(self._holder, self._slot.grant, self)
+        who = holder()
+        self._holder = id(who)
+        self._holders.add(who, self._slot.grant, self)
         return self
 
     def __exit__(
@@ -171,7 +172,7 @@ class Lease:
         if not (self._slot.settled or self._home.forked):
             # Not now: the collector runs anywhere, perhaps in the middle of a decision.
             settle = partial(_settle, self._slot, self._holders, self._holder, _CANCELLED)
-            self._lock.post(settle)
+            self._limiter.later(settle)
 
     def _ending(self, error: BaseException | None) -> Ending:
         if self._ignored:
@@ -189,7 +190,7 @@ class Lease:
             _settle(self._slot, self._holders, self._holder, ending)
 
 
-def _settle(slot: Slot, holders: Holders, holder: Holder | None, ending: Ending) -> None:
-    if holder is not None:
+def _settle(slot: Slot, holders: Holders, holder: int, ending: Ending) -> None:
+    if holder:
         holders.remove(holder, slot.grant)
     slot.settle(ending)

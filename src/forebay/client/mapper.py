@@ -9,6 +9,7 @@ from forebay.client.calls import InTasks, InThreads
 from forebay.client.fan_out import FanOut, Item, Job, Result, text_tokens
 from forebay.client.home import refuse_to_block
 from forebay.client.progress import tally
+from forebay.client.retry import Retry
 from forebay.client.slots import Asked
 from forebay.client.streams import Results
 from forebay.errors import ItemsError
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from forebay.client.fan_out import Outlet
     from forebay.client.lease import Lease
     from forebay.client.progress import Shown
-    from forebay.client.retry import Retry
     from forebay.client.slots import Priority, Slots
     from forebay.client.streams import Run
     from forebay.live import Live
@@ -111,7 +111,7 @@ class Mapper:
         """
         results = Results()
         run = self._run(InTasks(fn), items, model, on_error, options)
-        return await _all(results, run(results))
+        return await _all(results, run(results), collect=on_error == "collect")
 
     @overload
     def map_concurrent_sync(
@@ -154,7 +154,7 @@ class Mapper:
         refuse_to_block("write `await fb.map_concurrent(…)`")
         results = Results()
         run = self._run(InThreads(fn), items, model, on_error, options)
-        return asyncio.run(_all(results, run(results)))
+        return asyncio.run(_all(results, run(results), collect=on_error == "collect"))
 
     def _run(
         self,
@@ -167,19 +167,24 @@ class Mapper:
         """What runs a fan-out; what is wrong with it is told before any item is taken."""
         if on_error not in {"raise", "collect"}:
             raise ValueError(f"on_error is {on_error!r}; it can be 'raise' or 'collect'")
+        if unknown := options.keys() - Options.__annotations__.keys():
+            known = ", ".join(Options.__annotations__)
+            raise TypeError(f"there is no argument {min(unknown)!r}; besides model: {known}")
+        retry = options.get("retry")
+        if not isinstance(retry, Retry | None):
+            raise TypeError(f"retry is {retry!r}; give a forebay.Retry")
         slots = self._slots
         asked = Asked(model, options.get("timeout"), options.get("priority"))
-        slots.ticket(asked)
+        slots.check(asked)
         size = options.get("size")
         if size is None:
-            size = _unknown if self._live.plan.models[model].kind == "chat" else text_tokens
+            served = self._live.plan.models.get(model)  # another plan may be in force by now
+            size = text_tokens if served and served.kind != "chat" else _unknown
 
         async def slot(tokens: float | None) -> Lease:
             return await slots.take_for_bulk(slots.ticket(asked._replace(tokens=tokens)))
 
-        job = Job(
-            calls, slot, slots.take_elsewhere, size, options.get("retry"), on_error == "collect"
-        )
+        job = Job(calls, slot, slots.take_elsewhere, size, retry, on_error == "collect")
 
         async def run(outlet: Outlet) -> None:
             with calls, tally(options.get("progress"), items, model) as counted:
@@ -188,11 +193,12 @@ class Mapper:
         return run
 
 
-async def _all(results: Results, run: Coroutine[Any, Any, None]) -> list[Any]:
+async def _all(results: Results, run: Coroutine[Any, Any, None], *, collect: bool) -> list[Any]:
     try:
         await run
     except ItemsError as error:
-        error.results = results.all
+        if collect and error.results is None:
+            error.results = results.all
         raise
     return results.all
 

@@ -54,14 +54,14 @@ async def open(config: str | Path | None = None) -> AsyncIterator[Session]:  # n
     failovers.watch(admission)
     limiter = Limiter(admission, home.loop, home.clock)
     retries = Retries(admission, retry_budgets(plan))
-    try:
-        async with _following(plan, limiter, retries, failovers, home) as (live, scrapers, reload):
+    async with _following(plan, limiter, retries, failovers, home) as (live, scrapers, reload):
+        try:
             yield Session(live, limiter, scrapers, retries, failovers, home, reload)
-    finally:
-        home.closed = True
-        limiter.close()
-        if admission.live:
-            _log.warning("closed with %d requests still running", admission.live)
+        finally:
+            home.closed = True  # before others may claim the endpoints
+            limiter.close()
+            if admission.live:
+                _log.warning("closed with %d requests still running", admission.live)
 
 
 @asynccontextmanager

@@ -35,7 +35,11 @@ def open_sync(config: str | Path | None = None) -> Session:
     """
     keeper = _Keeper(config)
     keeper.start()
-    session = keeper.opened.result()
+    try:
+        session = keeper.opened.result()
+    except BaseException:  # it could not be opened; or a signal's handler raised, and it still may
+        keeper.opened.add_done_callback(lambda _: keeper.leave())
+        raise
     session.closes_by(keeper.close)
     atexit.register(keeper.close, _EXIT_S)
     return session
@@ -56,28 +60,33 @@ class _Keeper(threading.Thread):
         self.opened: Future[Session] = Future()
         self._config = config
         self._pid = os.getpid()
-        self._loop: asyncio.AbstractEventLoop
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._leave: asyncio.Event
 
     def run(self) -> None:
-        asyncio.run(self._keep())
-
-    async def _keep(self) -> None:
-        self._loop, self._leave = asyncio.get_running_loop(), asyncio.Event()
         try:
-            async with open_async(self._config) as session:
-                self.opened.set_result(session)
-                await self._leave.wait()
+            asyncio.run(self._keep())
         except BaseException as error:
             if self.opened.done():
                 raise
             self.opened.set_exception(error)
 
+    async def _keep(self) -> None:
+        self._loop, self._leave = asyncio.get_running_loop(), asyncio.Event()
+        async with open_async(self._config) as session:
+            self.opened.set_result(session)
+            await self._leave.wait()
+
+    def leave(self) -> None:
+        """Close the session soon."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # closed already
+                self._loop.call_soon_threadsafe(self._leave.set)
+
     def close(self, within_s: float | None = None) -> None:
         """Close the session, and wait until it is; once it is, nothing happens."""
         if os.getpid() != self._pid:
             return  # a forked child ends, and has none of this but a copy
-        with suppress(RuntimeError):  # closed already
-            self._loop.call_soon_threadsafe(self._leave.set)
+        self.leave()
         self.join(within_s)
         atexit.unregister(self.close)

@@ -29,8 +29,11 @@ class Retry:
     wait_s: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ValueError(f"attempts is {self.attempts}; an item is tried at least once")
+        if not (isinstance(self.attempts, int) and self.attempts >= 1):
+            raise ValueError(f"attempts is {self.attempts!r}; give a number of times from 1 on")
+        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+            raise ValueError(f"on is {self.on!r}; give a class of exceptions, or a tuple of them")
         if not 0 <= self.wait_s < inf:
             raise ValueError(f"wait_s is {self.wait_s}; give seconds from 0 on")
 

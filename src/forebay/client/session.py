@@ -130,7 +130,8 @@ class Session(Streaming):
         Raises:
             UsageError: it is in none; a task that was started inside a block is not in it.
         """
-        self._home.check()
+        if self._home.forked:
+            self._home.check()
         lease = self._holders.innermost()
         if lease is None:
             raise UsageError(

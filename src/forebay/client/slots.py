@@ -73,21 +73,22 @@ class Slots:
         """
         self._home.check()
         model, timeout_s = asked.model, asked.timeout_s
-        models = self._live.plan.models
-        if model not in models:
-            known = ", ".join(sorted(models))
-            raise Rejected(
-                Reason.UNKNOWN_MODEL, f"no model {model!r} is configured; known: {known}"
-            )
-        service_class = self._live.service_class(model)
+        with self._limiter.lock:  # another plan comes into force under it
+            models = self._live.plan.models
+            if model not in models:
+                known = ", ".join(sorted(models))
+                raise Rejected(
+                    Reason.UNKNOWN_MODEL, f"no model {model!r} is configured; known: {known}"
+                )
+            service_class = self._live.service_class(model)
         if asked.priority is not None:
             if asked.priority != "best-effort":
                 raise ValueError(f"priority is {asked.priority!r}; it can be 'best-effort' or None")
             service_class = ServiceClass.BEST_EFFORT
         if timeout_s is None:
             timeout_s = self._live.plan.config.forebay.timeouts.request_s
-        if not timeout_s > 0:
-            raise ValueError(f"timeout is {timeout_s}; it must be above 0 (try_slot never waits)")
+        if not (isinstance(timeout_s, int | float) and timeout_s > 0):
+            raise ValueError(f"timeout is {timeout_s!r}; it must be above 0 (try_slot never waits)")
         now = self._limiter.now()
         return Ticket(
             model,
@@ -97,6 +98,17 @@ class Slots:
             weight=_weight(asked.weight, asked.tokens),
             size_tokens=_whole(asked.tokens),
         )
+
+    def check(self, asked: Asked) -> None:
+        """See that whoever runs this could get such slots at all.
+
+        Raises:
+            Rejected: see `ticket`.
+            ValueError: see `ticket`.
+            UsageError: see `ticket`; or waiting would never end.
+        """
+        with self._holders.asking(self.ticket(asked)):
+            pass
 
     def try_take(self, ticket: Ticket) -> Lease | None:
         """Take a slot if one is free at once."""
@@ -159,8 +171,8 @@ class Slots:
     def _leased(self, slot: Slot) -> Lease:
         longest_rest_s = self._live.plan.config.forebay.timeouts.retry_after_s
         scraper = self._scrapers[slot.endpoint.id]
-        lock = self._limiter.lock
-        return Lease(slot, lock, scraper, self._holders, self._home, longest_rest_s)
+        limiter = self._limiter
+        return Lease(slot, limiter, scraper, self._holders, self._home, longest_rest_s)
 
 
 def _weight(weight: int | None, tokens: float | None) -> int:
@@ -168,8 +180,8 @@ def _weight(weight: int | None, tokens: float | None) -> int:
         return 0
     if tokens is not None:
         raise ValueError("give tokens or weight, not both: a weight counts whatever the size")
-    if weight < 1:
-        raise ValueError(f"weight is {weight}; a request takes at least one slot")
+    if not (isinstance(weight, int) and weight >= 1):
+        raise ValueError(f"weight is {weight!r}; give a number of slots from 1 on")
     return weight
 
 

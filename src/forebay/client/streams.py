@@ -144,7 +144,8 @@ class _Runner(threading.Thread):
         self._stream = stream
         self._deliver = deliver
         self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop
+        # None: it has not come so far.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._flow: _Flow
         self._task: asyncio.Task[None]
 
@@ -153,8 +154,12 @@ class _Runner(threading.Thread):
         self._ready.wait()
 
     def run(self) -> None:
-        with suppress(asyncio.CancelledError):
+        try:
             asyncio.run(self._main())
+        except BaseException as error:  # noqa: BLE001 - handed to the reader
+            self._deliver(_End(error))
+        finally:
+            self._ready.set()
 
     async def _main(self) -> None:
         stream = self._stream
@@ -165,24 +170,27 @@ class _Runner(threading.Thread):
         await self._task
 
     def read(self) -> None:
-        self._post(self._flow.read)
+        self._post(lambda: self._flow.read())  # noqa: PLW0108 - there is none before it runs
 
     def stop(self) -> None:
         """End it soon; what its functions do in threads by now is done first.
 
         It is not waited for: this may be the collector, in the middle of anything.
         """
-        self._post(self._task.cancel)
+        self._post(lambda: self._task.cancel())  # noqa: PLW0108 - as above
 
     def _post(self, do: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # it has ended
-            self._loop.call_soon_threadsafe(do)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(do)
 
 
 async def _all_of(run: Coroutine[Any, Any, None], deliver: Callable[[Any], None]) -> None:
-    error = None
     try:
         await run
-    except Exception as found:  # noqa: BLE001 - handed to the reader
-        error = found
-    deliver(_End(error))
+    except BaseException as error:
+        deliver(_End(error))
+        if not isinstance(error, Exception):
+            raise
+    else:
+        deliver(_End(None))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-
-    from forebay.drivers.lock import PostLock
+    from threading import RLock
 
 
 class Alarm:
@@ -28,7 +27,7 @@ class Alarm:
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float],
-        lock: PostLock,
+        lock: RLock,
         ring: Callable[[], None],
     ) -> None:
         self._loop = loop
@@ -50,16 +49,16 @@ class Alarm:
         self._at = inf
         self.in_loop(self._arm)
 
-    def in_loop(self, do: Callable[[], None]) -> None:
-        """Do something in the loop's thread: at once if this is it, else soon.
+    def in_loop(self, do: Callable[[], object]) -> None:
+        """Do something in the loop's thread, soon: this may be in the middle of anything there.
 
         Nothing happens where the loop is closed: what it kept ended with it.
         """
-        if get_ident() != self._thread:
-            with suppress(RuntimeError):  # closed
+        with suppress(RuntimeError):  # closed
+            if get_ident() == self._thread:
+                self._loop.call_soon(do)
+            else:
                 self._loop.call_soon_threadsafe(do)
-        elif not self._loop.is_closed():
-            do()
 
     def _arm(self) -> None:
         with self._lock:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from math import inf
+from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 from forebay.core.model import Ending, Outcome, Reason, Refusal, Ticket
 from forebay.drivers.alarm import Alarm
 from forebay.drivers.lease import Lease
-from forebay.drivers.lock import PostLock
 from forebay.drivers.rejection import rejected
 from forebay.drivers.waiters import Nobody, TaskWaiter, ThreadWaiter
 from forebay.errors import Rejected
@@ -38,8 +38,8 @@ class Limiter:
     Args:
         admission: decides. Whoever looks at it while other threads may ask does so with `lock`.
         loop: the one that runs in this thread, to which the limiter belongs.
-        clock: seconds, the only clock; None: the loop's. Other threads can read it only if it is
-            not the loop's own (uvloop's stands still while that loop sleeps).
+        clock: seconds, the only clock; None: the loop's, which other threads must not read unless
+            it is the machine's (uvloop's belongs to its thread).
 
     Attributes:
         lock: held while something changes.
@@ -52,7 +52,7 @@ class Limiter:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.admission = admission
-        self.lock = PostLock()
+        self.lock = RLock()
         self.now = clock or loop.time
         self._loop = loop
         self._alarm = Alarm(loop, self.now, self.lock, self._tick)
@@ -104,8 +104,11 @@ class Limiter:
             timer = found.loop.call_later(ticket.deadline - asked_at, self._expire, ticket)
         try:
             await found.future
-        except BaseException:  # cancelled, or collected with its loop
-            self.lock.post(partial(self._abandon, ticket, found))
+        except GeneratorExit:  # collected, with its loop
+            self.later(partial(self._abandon, ticket, found))
+            raise
+        except BaseException:
+            self._abandon(ticket, found)
             raise
         finally:
             if timer is not None:
@@ -118,18 +121,18 @@ class Limiter:
         Raises:
             Rejected: no slot; `reason` tells why.
         """
-        with self.lock:
-            found = self._ask(ticket, ThreadWaiter)
-        if not isinstance(found, ThreadWaiter):
-            return Lease(self, found)
-        asked_at = self.now()
+        waiter, asked_at = ThreadWaiter(), self.now()
         try:
-            found.sleep(ticket.deadline - asked_at)
+            with self.lock:
+                found = self._ask(ticket, lambda: waiter)
+            if not isinstance(found, ThreadWaiter):
+                return Lease(self, found)
+            waiter.sleep(ticket.deadline - asked_at)
             self._expire(ticket)
-        except BaseException:  # a signal's handler raised
-            self.lock.post(partial(self._abandon, ticket, found))
+            return self._leased(waiter, asked_at)
+        except BaseException:  # refused; or a signal's handler raised
+            self._abandon(ticket, waiter)
             raise
-        return self._leased(found, asked_at)
 
     def report(self, lease: Lease, timing: Timing) -> None:
         """See `Lease.timing`."""
@@ -143,6 +146,14 @@ class Limiter:
             if not lease.settled:
                 lease.settled = True
                 self._release(lease.grant, ending)
+
+    def later(self, do: Callable[[], object]) -> None:
+        """Have the loop do something soon; for finalizers, which must not wait for the lock.
+
+        They run in whatever thread the collector happens to run, perhaps in the middle of a
+        decision.
+        """
+        self._alarm.in_loop(do)
 
     def signal(self, endpoint_id: str, signal: Signal | None) -> None:
         """Pass on what an engine says of itself; None means that it could not be read.
@@ -174,9 +185,7 @@ class Limiter:
         try:
             await waiter
         finally:
-            with self.lock:
-                if self._emptying[endpoint_id] is waiter:
-                    del self._emptying[endpoint_id]
+            self.later(partial(self._forget, endpoint_id, waiter))
 
     def remove(self, endpoint_id: str) -> None:
         """Take an endpoint out, of which nothing runs any more."""
@@ -250,11 +259,12 @@ class Limiter:
 
     def _abandon(self, ticket: Ticket, waiter: Waiter) -> None:
         """Whoever waited does so no more, and has not taken what it was told."""
-        if self._waiters.pop(ticket, None) is not None:
-            self._carry_out(self.admission.cancel(ticket, self.now()))
-        elif waiter.answer is not None and not isinstance(waiter.answer, Rejected):
-            # Granted and cancelled in the same tick: the slot is ours to give back.
-            self._release(waiter.answer, _CANCELLED)
+        with self.lock:
+            if self._waiters.pop(ticket, None) is not None:
+                self._carry_out(self.admission.cancel(ticket, self.now()))
+            elif waiter.answer is not None and not isinstance(waiter.answer, Rejected):
+                # Granted and cancelled in the same tick: the slot is ours to give back.
+                self._release(waiter.answer, _CANCELLED)
 
     def _expire(self, ticket: Ticket) -> None:
         with self.lock:
@@ -290,6 +300,12 @@ class Limiter:
         waiter = self._waiters.pop(refusal.ticket, None)
         if waiter is not None:
             _told(waiter, rejected(refusal))
+
+    def _forget(self, endpoint_id: str, waiter: asyncio.Future[None]) -> None:
+        """Nobody waits for that any more."""
+        with self.lock:
+            if self._emptying.get(endpoint_id) is waiter:
+                del self._emptying[endpoint_id]
 
     def _set_alarm(self) -> None:
         """See to it that what waits for nothing but time is looked at in time."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -106,9 +105,9 @@ class Reload:
         while True:
             try:
                 await self._look()
-            except Exception:  # noqa: BLE001 - whatever it is, what is in force stays in force
-                if not threading.main_thread().is_alive():
-                    return  # the program ends, and no thread can be started any more to look
+            except Exception as error:  # noqa: BLE001 - whatever it is, what is in force stays so
+                if "new futures after" in str(error):
+                    return  # the program ends, and no thread can be had any more to look
                 _log.exception("the configuration cannot be followed; its next edit is tried again")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):

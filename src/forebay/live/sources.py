@@ -78,7 +78,7 @@ class Sources:
         """What each has found, and why it could not be looked up last."""
         return {
             url: {"found": sorted(self._found.get(url, ())), "failure": source.failure}
-            for url, source in self._sources.items()
+            for url, source in list(self._sources.items())  # other threads may ask
         }
 
     def close(self) -> None:
