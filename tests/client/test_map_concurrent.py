@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,22 +11,14 @@ from hypothesis import strategies as st
 
 import forebay
 from support.sessions import inflight, waiting
-from support.virtual_loop import VirtualLoop
+from support.virtual_loop import on_virtual_time
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 anyio_test = pytest.mark.anyio
 # The fixture only writes files.
 many = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-def on_virtual_time(main: Coroutine[Any, Any, Any]) -> Any:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
 
 
 async def echo(item: Any) -> Any:

@@ -9,12 +9,7 @@ import pytest
 
 import forebay
 from support.sessions import inflight, waiting
-from support.virtual_loop import VirtualLoop
-
-
-def on_virtual_time(main):
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
+from support.virtual_loop import on_virtual_time
 
 
 async def nap(seconds: float) -> float:

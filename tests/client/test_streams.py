@@ -13,18 +13,13 @@ from hypothesis import strategies as st
 
 import forebay
 from support.sessions import inflight, waiting
-from support.virtual_loop import VirtualLoop
+from support.virtual_loop import on_virtual_time
 from support.waiting import eventually
 
 _PATIENCE_S = 20
 many = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-def on_virtual_time(main):
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
 
 
 async def nap(seconds: float) -> float:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 # What looks at something now and then would otherwise go on for ever.
 _MOST_SKIPS = 200_000
@@ -51,3 +55,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def be_late(self, now: float) -> None:
         """Move the clock as if something had kept the loop busy until `now`."""
         self._skipping.now = now
+
+
+def on_virtual_time(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run it on a loop of its own."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
