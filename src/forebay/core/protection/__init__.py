@@ -10,8 +10,8 @@ Theory of operation. A `Guard` watches one GPU: every endpoint on it, whatever s
   one request at a time, with pauses between them, busy time / wall time = share.
 - `guard` is the gate that admission asks, and the accounts that it needs for an answer.
 
-Chat that is idle needs no protection: pauses end at once, and the share grows, as far as what is in
-flight would be done within chat's first-token time.
+Chat that is idle needs no protection: pauses end at once, and more may run. How much is steered by
+counting how often chat is slow when it comes back.
 """
 
 from __future__ import annotations
