@@ -7,7 +7,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["plugins.engines"]
+pytest_plugins = ["plugins.engines", "plugins.servers"]
 
 # How long examples take says what else the machine does, not what is tested.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

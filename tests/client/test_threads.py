@@ -263,7 +263,7 @@ def test_threads_ask_while_the_configuration_changes_under_them(write) -> None:
             thread.start()
         for models in (1, 20, 1, 20):
             write(plan(models))
-            fb._home.loop.call_soon_threadsafe(fb._reload.look)
+            fb._home.loop.call_soon_threadsafe(fb._deployment.reload.look)
             until(lambda models=models: len(fb.status()["models"]) == models)
         stop.set()
         for thread in threads:

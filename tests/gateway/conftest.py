@@ -8,7 +8,6 @@ import pytest
 
 from forebay.emulator import ChatSpec, EmbeddingSpec, Emulator, EmulatorSpec
 from support.running_gateway import running_gateway
-from support.scripted import Server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -42,19 +41,6 @@ async def hosts() -> AsyncIterator[Any]:
         async def start(count, address="127.0.0.1"):
             emulators = [Emulator(QUICK).running(address) for _ in range(count)]
             return [await stack.enter_async_context(running) for running in emulators]
-
-        yield start
-
-
-@pytest.fixture
-async def serve() -> AsyncIterator[Any]:
-    """Start scripted endpoints: ``serve(script)``, where the script gets each connection's Peer."""
-    async with AsyncExitStack() as stack:
-
-        def start(script):
-            server = Server(script)
-            stack.push_async_callback(server.aclose)
-            return server
 
         yield start
 

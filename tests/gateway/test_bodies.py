@@ -12,9 +12,9 @@ import aiohttp
 import anyio
 import pytest
 
-from forebay.gateway.look import decoded, look_at
-from forebay.gateway.message import Request
-from forebay.gateway.refusal import Refused
+from forebay.proxy.look import decoded, look_at
+from forebay.proxy.message import Request
+from forebay.proxy.refusal import Refused
 from support.configs import one_chat
 from support.endpoint import Endpoint
 from support.http_responses import LAST_CHUNK, chunk, json_response

@@ -57,7 +57,7 @@ async def test_no_content_tells_no_length(serve, gateway):
 async def test_nothing_is_sent_beyond_the_length_that_was_told(serve, gateway, monkeypatch):
     """The client would take it for the beginning of its next answer."""
     monkeypatch.setattr(
-        "forebay.gateway.headers.Received.to_client",
+        "forebay.proxy.headers.Received.to_client",
         lambda *_args, **_more: [(b"content-length", b"3")],
     )
     running = await gateway(one_chat(Endpoint(serve, json_response({"ok": True})).url))

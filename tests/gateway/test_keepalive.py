@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from forebay.gateway.keepalive import KeepAlive
+from forebay.proxy.keepalive import KeepAlive
 from support.waiting import eventually
 
 pytestmark = pytest.mark.anyio

@@ -307,7 +307,7 @@ async def test_time_outs_and_queues_move(host, gateway):
 async def test_retry_budgets_follow_the_endpoints(serve, gateway):
     servers = [Endpoint(serve, OK) for _ in range(2)]
     running = await gateway(chats(f"{servers[0].url}/v1", ceiling=3))
-    budget = running.deployment.retries.budgets["chat"]
+    budget = running.deployment.retries._retries.budgets["chat"]
     strands = budget.left
     apply(running, chats(*(f"{s.url}/v1" for s in servers), ceiling=3))
     assert budget.left == 2 * strands > 0

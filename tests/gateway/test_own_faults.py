@@ -19,7 +19,7 @@ async def test_an_answer_with_a_header_of_two_lines_is_a_failure_of_the_gateways
     serve, gateway, monkeypatch, caplog
 ):
     monkeypatch.setattr(
-        "forebay.gateway.headers.Received.to_client",
+        "forebay.proxy.headers.Received.to_client",
         lambda *_args, **_more: [(b"a", b"b\r\nc: d"), (b"content-length", b"11")],
     )
     running = await gateway(one_chat(Endpoint(serve, json_response({"ok": True})).url))
@@ -34,7 +34,7 @@ async def test_an_answer_with_a_header_of_two_lines_is_a_failure_of_the_gateways
 async def test_a_fault_before_a_slot_was_asked_for_is_told_and_logged(
     serve, gateway, monkeypatch, caplog
 ):
-    monkeypatch.setattr("forebay.gateway.proxy.Proxy._named", None)
+    monkeypatch.setattr("forebay.proxy.proxy.Proxy._named", None)
     running = await gateway(one_chat(Endpoint(serve).url))
     async with connected(running.port) as wire:
         for _ in range(2):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.gateway.reader import RequestReader
-from forebay.gateway.refusal import Refused
+from forebay.proxy.refusal import Refused
 
 POST = b"POST /v1/x?y=1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = (

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.gateway.look import look_at
-from forebay.gateway.message import Request
-from forebay.gateway.rename import renamed
+from forebay.proxy.look import look_at
+from forebay.proxy.message import Request
+from forebay.proxy.rename import renamed
 
 
 def post(body, kind=b"application/json", query=b""):

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from forebay.adapters.upstream import Upstream, UpstreamSettings
-from forebay.gateway.look import look_at
-from forebay.gateway.message import Request
+from forebay.proxy.look import look_at
+from forebay.proxy.message import Request
 from support.http_responses import STREAM, chunk, event, good_stream, json_response, response
 from support.waiting import eventually
 from support.wire import connected

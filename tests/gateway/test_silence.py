@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from forebay.gateway.silence import Silence
-from forebay.gateway.tap import StreamTap
+from forebay.proxy.silence import Silence
+from forebay.proxy.tap import StreamTap
 
 pytestmark = pytest.mark.anyio
 

@@ -121,7 +121,7 @@ async def test_a_large_answer_that_nobody_reads_is_given_up(serve, gateway):
 
 
 async def test_comments_that_nobody_reads_end_too(serve, gateway, monkeypatch):
-    monkeypatch.setattr("forebay.gateway.keepalive._COMMENT", b": " + b"x" * 200_000 + b"\n\n")
+    monkeypatch.setattr("forebay.proxy.keepalive._COMMENT", b": " + b"x" * 200_000 + b"\n\n")
 
     async def script(peer):
         await peer.request()

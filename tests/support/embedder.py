@@ -8,7 +8,7 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
-from forebay.gateway.embeddings.guard import PROBE
+from forebay.proxy.embeddings.guard import PROBE
 from support.http_responses import json_response
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay.config.load import plan_from
-from forebay.gateway.deployment import Deployment
+from forebay.gateway.deployment import MeteredDeployment
 from forebay.gateway.serve import Server, listen
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class RunningGateway:
     """
 
     url: str
-    deployment: Deployment
+    deployment: MeteredDeployment
     server: Server
 
     @property
@@ -87,7 +87,7 @@ async def running_gateway(config: dict[str, Any]) -> AsyncIterator[RunningGatewa
     """Run the gateway on a configuration; what is under way at the end is cut off."""
     plan = plan_from(json.dumps(config), file="test.json", environ={})
     with listen("127.0.0.1", 0) as listening:
-        async with Deployment(plan) as deployment:
+        async with MeteredDeployment(plan) as deployment:
             # `Server.serve` without its signal handlers, which a test's process keeps.
             server = Server(deployment)
             async with server.accepting(listening):

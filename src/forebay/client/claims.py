@@ -42,19 +42,19 @@ class Claims:
                 self._check_free(url, home)
             self._holders.update(dict.fromkeys(urls, mine))
 
-    def let_go(self, base_url: str, home: Home) -> None:
-        """Let others claim an endpoint that this session has."""
+    def keep(self, base_urls: Iterable[str], home: Home) -> None:
+        """Let others claim whatever this session has, but for these."""
+        kept = frozenset(base_urls)
         with self._lock:
-            holder = self._holders.get(base_url)
-            if holder is not None and holder() is home:
-                del self._holders[base_url]
+            self._holders = {
+                url: holder
+                for url, holder in self._holders.items()
+                if url in kept or holder() is not home
+            }
 
     def let_go_all(self, home: Home) -> None:
         """Let others claim whatever this session has."""
-        with self._lock:
-            self._holders = {
-                url: holder for url, holder in self._holders.items() if holder() is not home
-            }
+        self.keep((), home)
 
     def _check_free(self, url: str, home: Home) -> None:
         holder = self._holders.get(url)

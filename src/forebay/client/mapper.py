@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from forebay.client.progress import Shown
     from forebay.client.slots import Priority, Slots
     from forebay.client.streams import Run
-    from forebay.live import Live
+    from forebay.proxy.deployment import Deployment
 
 OnError = Literal["raise", "collect"]
 
@@ -41,12 +41,12 @@ class Mapper:
     """The fan-outs of a session.
 
     Args:
-        live: the configuration that is in force.
+        deployment: what it is open over.
         slots: where they come from.
     """
 
-    def __init__(self, live: Live, slots: Slots) -> None:
-        self._live = live
+    def __init__(self, deployment: Deployment, slots: Slots) -> None:
+        self._deployment = deployment
         self._slots = slots
 
     @overload
@@ -178,7 +178,7 @@ class Mapper:
         slots.check(asked)
         size = options.get("size")
         if size is None:
-            served = self._live.plan.models.get(model)  # another plan may be in force by now
+            served = self._deployment.plan.models.get(model)  # another plan may be in force by now
             size = text_tokens if served and served.kind != "chat" else _unknown
 
         async def slot(tokens: float | None) -> Lease:

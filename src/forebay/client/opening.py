@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import logging
-import random
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from forebay.adapters.engines.http import scrape_session
-from forebay.adapters.telemetry.log import LogObserver
+from forebay.adapters.telemetry.requests import RequestObserver
+from forebay.client.claims import CLAIMS
 from forebay.client.home import Home
-from forebay.client.scrapers import Scrapers
+from forebay.client.http.inside import Inside
 from forebay.client.session import Session
 from forebay.config import load
-from forebay.config.build import admission_of, retry_budgets
-from forebay.core.failovers import Failovers
-from forebay.core.observer import Observers
-from forebay.core.retries import Retries
-from forebay.drivers.limiter import Limiter
-from forebay.live import Live, Reload
+from forebay.proxy.deployment import Deployment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from forebay.config import Plan
-    from forebay.live import Diff
 
 _log = logging.getLogger(__name__)
 
@@ -48,41 +41,28 @@ async def open(config: str | Path | None = None) -> AsyncIterator[Session]:  # n
     for warning in plan.warnings:
         _log.warning("%s", warning)
     home = Home()
-    log = LogObserver()
-    failovers = Failovers(log)
-    admission = admission_of(plan, random.Random(), Observers(log, failovers))  # noqa: S311 - jitter
-    failovers.watch(admission)
-    limiter = Limiter(admission, home.loop, home.clock)
-    retries = Retries(admission, retry_budgets(plan))
-    async with _following(plan, limiter, retries, failovers, home) as (live, scrapers, reload):
-        try:
-            yield Session(live, limiter, scrapers, retries, failovers, home, reload)
-        finally:
-            home.closed = True  # before others may claim the endpoints
-            limiter.close()
-            if admission.live:
-                _log.warning("closed with %d requests still running", admission.live)
 
+    def claim(plan: Plan) -> None:
+        CLAIMS.claim((planned.endpoint.base_url for planned in plan.endpoints), home)
 
-@asynccontextmanager
-async def _following(
-    plan: Plan, limiter: Limiter, retries: Retries, failovers: Failovers, home: Home
-) -> AsyncIterator[tuple[Live, Scrapers, Reload]]:
-    """Carry the plan out, and whatever its file says later, while the block lasts."""
-    async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(scrape_session())
-        scrapers = Scrapers(limiter, http, home, plan.config.forebay.scrape_interval_s)
-        scrapers.claim(plan)
-        stack.push_async_callback(scrapers.aclose)
-        live = Live(plan, limiter, retries, failovers, scrapers)
-        stack.push_async_callback(live.aclose)
-        live.start()
+    def let_go() -> None:
+        """Some endpoint may be gone; those that drain are not."""
+        planned, connected = deployment.plan.endpoints, deployment.targets.values()
+        endpoints = (*(p.endpoint for p in planned), *(t.endpoint for t in connected))
+        CLAIMS.keep((endpoint.base_url for endpoint in endpoints), home)
 
-        def apply(following: Plan) -> Diff:
-            scrapers.claim(following)
-            scrapers.interval_s = following.config.forebay.scrape_interval_s
-            return live.apply(following)
-
-        reload = Reload(plan, apply, live.needs_restart)
-        await stack.enter_async_context(reload.following())
-        yield live, scrapers, reload
+    deployment = Deployment(plan, RequestObserver(), clock=home.clock, permit=claim)
+    try:
+        async with deployment, deployment.reload.following():
+            deployment.targets.on_change(let_go)
+            inside = Inside(deployment, home)
+            try:
+                yield Session(deployment, inside, home)
+            finally:
+                home.closed = True  # before others may claim the endpoints
+                deployment.limiter.close()
+                await inside.aclose()
+                if live := deployment.limiter.admission.live:
+                    _log.warning("closed with %d requests still running", live)
+    finally:
+        CLAIMS.let_go_all(home)

@@ -6,47 +6,31 @@ from typing import TYPE_CHECKING, Any, Self
 
 from forebay.client.asking import Asking
 from forebay.client.holders import Holders
+from forebay.client.http.clients import Clients
 from forebay.client.slots import Asked, Slots
 from forebay.client.streaming import Streaming
-from forebay.config.embedding_status import embedding_endpoint_status
-from forebay.config.status import status
 from forebay.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from forebay.adapters.engines.scraper import Scraper
     from forebay.client.home import Home
+    from forebay.client.http.clients import Library
+    from forebay.client.http.inside import Inside
     from forebay.client.lease import Lease
     from forebay.client.slots import Priority
-    from forebay.config import Plan
-    from forebay.core.failovers import Failovers
-    from forebay.core.retries import Retries
-    from forebay.drivers.limiter import Limiter
-    from forebay.live import Live, Reload
+    from forebay.proxy.deployment import Deployment
 
 
 class Session(Streaming):
     """An open session; see `open` and `open_sync`. Any thread and any event loop may use it."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - its parts; only `opening` makes one
-        self,
-        live: Live,
-        limiter: Limiter,
-        scrapers: Mapping[str, Scraper],
-        retries: Retries,
-        failovers: Failovers,
-        home: Home,
-        reload: Reload,
-    ) -> None:
-        self._limiter = limiter
-        self._scrapers = scrapers
-        self._failovers = failovers
+    def __init__(self, deployment: Deployment, inside: Inside, home: Home) -> None:
         self._home = home
-        self._reload = reload
-        self._holders = Holders(limiter.admission, limiter.lock)
+        self._clients = Clients(inside)
+        self._holders = Holders(deployment.limiter.admission, deployment.limiter.lock)
         self._close: Callable[[], None] | None = None
-        super().__init__(live, Slots(live, limiter, scrapers, retries, self._holders, home))
+        super().__init__(deployment, Slots(deployment, self._holders, home))
 
     def close(self) -> None:
         """Close a session of `open_sync`: who waits for a slot is refused; again: nothing happens.
@@ -69,12 +53,8 @@ class Session(Streaming):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    @property
-    def _plan(self) -> Plan:
-        return self._live.plan
-
     def __repr__(self) -> str:
-        return f"<Session of {self._plan.file}>"
+        return f"<Session of {self._deployment.plan.file}>"
 
     def slot(
         self,
@@ -139,6 +119,50 @@ class Session(Streaming):
             )
         return lease
 
+    def http_client(
+        self,
+        *,
+        priority: Priority | None = None,
+        timeout: float | None = None,
+        library: Library | None = None,
+    ) -> Any:  # noqa: ANN401 - of a library that need not be there
+        """An ``AsyncClient`` of httpx2 or httpx that is governed here: no gateway, no port.
+
+        ``AsyncOpenAI(api_key="-", http_client=fb.http_client())``, or whatever takes such a client.
+        Each request goes by its model, as the gateway's would: it waits for its slot, goes where
+        there is room, and elsewhere if it fails there. An answer that streams holds its slot until
+        it has been read, is closed, or is collected. Any event loop may use it.
+
+        Args:
+            priority: ``best-effort`` lowers its requests below the model's own class.
+            timeout: seconds in which nothing may come, the wait for the slot among them; None:
+                the deadlines of the configuration hold.
+            library: ``httpx`` or ``httpx2``; None: that which the installed ``openai`` is made
+                with.
+
+        Raises:
+            UsageError: the library is not installed, the session is closed, or this is a forked
+                child.
+        """
+        self._home.check()
+        return self._clients.asynchronous(library, priority, timeout)
+
+    def http_client_sync(
+        self,
+        *,
+        priority: Priority | None = None,
+        timeout: float | None = None,
+        library: Library | None = None,
+    ) -> Any:  # noqa: ANN401 - of a library that need not be there
+        """A ``Client`` in place of the ``AsyncClient`` of `http_client`, for any thread.
+
+        Raises:
+            UsageError: see `http_client`; a request raises it where the event loop runs that
+                serves the session.
+        """
+        self._home.check()
+        return self._clients.synchronous(library, priority, timeout)
+
     def status(self) -> dict[str, Any]:
         """Groups, endpoints and models at this instant, as in the gateway's ``/forebay/status``.
 
@@ -146,10 +170,7 @@ class Session(Streaming):
             UsageError: the session is closed, or this is a forked child.
         """
         self._home.check()
-        limiter = self._limiter
-        with limiter.lock:
-            now = status(self._plan, limiter.admission, self._scrapers, limiter.now())
-        return {**now, "config": self._reload.status()}
+        return self._deployment.status()
 
     def embedding_endpoint_status(self, key: str | None = None) -> dict[str, Any]:
         """Which endpoint embeds now, as in the gateway's ``/forebay/embedding-endpoint-status``.
@@ -163,8 +184,4 @@ class Session(Streaming):
             UsageError: the session is closed, or this is a forked child.
         """
         self._home.check()
-        limiter = self._limiter
-        with limiter.lock:
-            return embedding_endpoint_status(
-                self._plan, limiter.admission, self._failovers, limiter.now(), key
-            )
+        return self._deployment.embedding_endpoint_status(key)

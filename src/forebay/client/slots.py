@@ -12,15 +12,10 @@ from forebay.core.model import Reason, ServiceClass, Ticket
 from forebay.errors import Rejected
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from forebay.adapters.engines.scraper import Scraper
     from forebay.client.holders import Holders
     from forebay.client.home import Home
-    from forebay.core.retries import Retries
     from forebay.drivers.lease import Lease as Slot
-    from forebay.drivers.limiter import Limiter
-    from forebay.live import Live
+    from forebay.proxy.deployment import Deployment
 
 Priority = Literal["best-effort"]
 
@@ -39,27 +34,15 @@ class Slots:
     """The slots of a session, for those who ask by its rules.
 
     Args:
-        live: the configuration that is in force.
-        limiter: has the slots.
-        scrapers: read each endpoint's metrics, by its id.
-        retries: says what may be tried again.
+        deployment: the endpoints and their admission.
         holders: which task holds which slot.
         home: where the session was opened.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a session that know of slots
-        self,
-        live: Live,
-        limiter: Limiter,
-        scrapers: Mapping[str, Scraper],
-        retries: Retries,
-        holders: Holders,
-        home: Home,
-    ) -> None:
-        self._live = live
-        self._limiter = limiter
-        self._scrapers = scrapers
-        self._retries = retries
+    def __init__(self, deployment: Deployment, holders: Holders, home: Home) -> None:
+        self._deployment = deployment
+        self._limiter = deployment.limiter
+        self._retries = deployment.retries
         self._holders = holders
         self._home = home
 
@@ -74,19 +57,19 @@ class Slots:
         self._home.check()
         model, timeout_s = asked.model, asked.timeout_s
         with self._limiter.lock:  # another plan comes into force under it
-            models = self._live.plan.models
+            models = self._deployment.plan.models
             if model not in models:
                 known = ", ".join(sorted(models))
                 raise Rejected(
                     Reason.UNKNOWN_MODEL, f"no model {model!r} is configured; known: {known}"
                 )
-            service_class = self._live.service_class(model)
+            service_class = self._deployment.service_class(model)
         if asked.priority is not None:
             if asked.priority != "best-effort":
                 raise ValueError(f"priority is {asked.priority!r}; it can be 'best-effort' or None")
             service_class = ServiceClass.BEST_EFFORT
         if timeout_s is None:
-            timeout_s = self._live.plan.config.forebay.timeouts.request_s
+            timeout_s = self._deployment.settings.timeouts.request_s
         if not (isinstance(timeout_s, int | float) and timeout_s > 0):
             raise ValueError(f"timeout is {timeout_s!r}; it must be above 0 (try_slot never waits)")
         now = self._limiter.now()
@@ -129,8 +112,7 @@ class Slots:
 
     async def take_for_bulk(self, ticket: Ticket) -> Lease:
         """Wait for a slot, also where one is told to come back later; see `take_elsewhere`."""
-        with self._limiter.lock:
-            self._retries.note(ticket)
+        self._retries.note(ticket)
         return await self._take_patiently(ticket)
 
     async def take_elsewhere(self, failed: Lease) -> Lease | None:
@@ -145,10 +127,9 @@ class Slots:
         # It bounds the wait for a slot, not what was done in it, so it begins again.
         now = self._limiter.now()
         before = replace(before, deadline=now + (before.deadline - before.asked_at))
-        with self._limiter.lock:
-            ticket = self._retries.again(
-                before, failed.endpoint.id, outcome, now, probe=failed.is_probe
-            )
+        ticket = self._retries.again(
+            before, failed.endpoint.id, outcome, now, probe=failed.is_probe
+        )
         if ticket is None:
             return None
         try:
@@ -169,10 +150,9 @@ class Slots:
                 await asyncio.sleep(wait_s)
 
     def _leased(self, slot: Slot) -> Lease:
-        longest_rest_s = self._live.plan.config.forebay.timeouts.retry_after_s
-        scraper = self._scrapers[slot.endpoint.id]
-        limiter = self._limiter
-        return Lease(slot, limiter, scraper, self._holders, self._home, longest_rest_s)
+        longest_rest_s = self._deployment.settings.timeouts.retry_after_s
+        scraper = self._deployment.targets[slot.endpoint.id].scraper
+        return Lease(slot, self._limiter, scraper, self._holders, self._home, longest_rest_s)
 
 
 def _weight(weight: int | None, tokens: float | None) -> int:

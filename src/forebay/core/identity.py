@@ -117,7 +117,7 @@ class Identity:
         """Ids of the endpoints that must not be used, as far as that is recent."""
         return frozenset(
             id_
-            for id_, verdict in self._verdicts.items()
+            for id_, verdict in tuple(self._verdicts.items())  # another thread may doubt one
             if not verdict.same and now < verdict.at + _RECHECK_S
         )
 

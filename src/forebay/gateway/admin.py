@@ -12,17 +12,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from forebay.errors import Rejected
-from forebay.gateway.models import Models
-from forebay.gateway.refusal import Refused, internal_error
+from forebay.proxy.models import Models
+from forebay.proxy.refusal import Refused, internal_error
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from forebay.gateway.deployment import Deployment
+    from forebay.gateway.deployment import MeteredDeployment
     from forebay.gateway.keys import Keys
 
 
-def admin_app(deployment: Deployment, keys: Keys) -> Starlette:
+def admin_app(deployment: MeteredDeployment, keys: Keys) -> Starlette:
     """The admin pages as an ASGI application."""
     pages = Admin(deployment, keys)
     return Starlette(
@@ -47,7 +47,7 @@ def admin_app(deployment: Deployment, keys: Keys) -> Starlette:
 class Admin:
     """The pages."""
 
-    def __init__(self, deployment: Deployment, keys: Keys) -> None:
+    def __init__(self, deployment: MeteredDeployment, keys: Keys) -> None:
         self._deployment = deployment
         self._keys = keys
         self._models = Models(deployment)
@@ -109,12 +109,7 @@ class Admin:
     async def model(self, request: Request) -> Response:
         """One model."""
         self._keys.caller(request.headers.raw)
-        wanted = request.path_params["model"]
-        listed = await self._models.listed()
-        for entry in listed["data"]:
-            if entry["id"] == wanted:
-                return JSONResponse(entry)
-        raise Refused(404, f"the model {wanted!r} is not configured", code="model_not_found")
+        return JSONResponse(await self._models.entry(request.path_params["model"]))
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

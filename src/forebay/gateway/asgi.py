@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from forebay.gateway.message import Request, Responder
+    from forebay.proxy.message import Request, Responder
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -27,16 +27,16 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from forebay.adapters.upstream.deadline import Deadline
-from forebay.gateway.look import too_large
 from forebay.gateway.outgoing import Outgoing
 from forebay.gateway.reader import RequestReader
-from forebay.gateway.refusal import Refused, answer_unread, shutting_down, tell_and_close
 from forebay.gateway.responder import Responder
 from forebay.gateway.turns import Incoming, Turns
+from forebay.proxy.look import too_large
+from forebay.proxy.refusal import Refused, answer_unread, shutting_down, tell_and_close
 
 if TYPE_CHECKING:
     from forebay.gateway.front import Front
-    from forebay.gateway.message import Request
+    from forebay.proxy.message import Request
 
 # Clients that pool connections keep them for up to a minute or so; it is for them to close.
 _KEEP_ALIVE_S = 75.0

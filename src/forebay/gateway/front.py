@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from forebay.gateway import asgi
-from forebay.gateway.look import too_large
-from forebay.gateway.message import Request
-from forebay.gateway.refusal import Refused
 from forebay.gateway.responder import Date, Responder
+from forebay.proxy.look import check_path, too_large
+from forebay.proxy.message import Request
 
 if TYPE_CHECKING:
     from forebay.gateway.connection import ClientConnection
     from forebay.gateway.keys import Keys
-    from forebay.gateway.proxy import Proxy
+    from forebay.proxy.proxy import Proxy
 
 # Answers a request; what it raises is logged, and the client is told that it failed.
 Handler = Callable[[Request, Responder], Awaitable[None]]
@@ -71,7 +70,7 @@ class Front:
             path = unquote_to_bytes(path)
         if path.startswith(_MODELS):
             return self._pages
-        _check_path(path)
+        check_path(path)
         caller = self._keys.caller(request.headers)
         return partial(self._proxy.handle, caller)
 
@@ -91,13 +90,3 @@ class Front:
     def tasks(self) -> set[asyncio.Task[None]]:
         """The requests that are served."""
         return {c.task for c in self.connections if c.task is not None}
-
-
-def _check_path(path: bytes) -> None:
-    """Keep callers within the API: an endpoint's other pages, as /v1/../sleep, are not for them.
-
-    Raises:
-        Refused: the path has dot segments.
-    """
-    if b"/." in path and {b".", b".."} & set(path.split(b"/")):
-        raise Refused(400, "the path must not have '.' or '..' in it", code="invalid_path")

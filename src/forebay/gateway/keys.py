@@ -1,36 +1,18 @@
-"""API keys: who calls, and what that caller may do."""
+"""API keys: who calls."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from forebay.gateway.refusal import Refused
+from forebay.proxy.caller import ANYONE, Caller
+from forebay.proxy.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forebay.config.settings import ApiKey
-    from forebay.gateway.message import Headers
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who calls.
-
-    Args:
-        name: for logs.
-        may_raise: may ask for a better class than the model's.
-        admin: may see the admin pages.
-    """
-
-    name: str
-    may_raise: bool
-    admin: bool
-
-
-ANYONE = Caller("anyone", may_raise=False, admin=True)
+    from forebay.proxy.message import Headers
 
 
 class Keys:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
+import resource
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forebay.config.plan import Plan
+
+_log = logging.getLogger(__name__)
 
 # mallopt(3): parameters of glibc's allocator.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEPT_BYTES = 128 * 2**20
 _LARGEST_FROM_HEAP = 32 * 2**20
+# Descriptors that a process needs beside its connections.
+_OTHER_FILES = 100
 
 
 def keep_freed_memory() -> None:
@@ -34,3 +44,21 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+
+
+def provide_files(plan: Plan) -> None:
+    """Have as many descriptors as a plan may need, or warn that there are fewer.
+
+    Each request needs one towards its client, and one towards its endpoint.
+    """
+    needed = 2 * sum(planned.endpoint.ceiling for planned in plan.endpoints) + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < needed and soft < hard:
+        soft = min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft < needed:
+        _log.warning(
+            "the limit of open files is %d, but %d may be needed; raise it (ulimit -n)",
+            soft,
+            needed,
+        )

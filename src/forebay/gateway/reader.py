@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import httptools
 
-from forebay.gateway.message import Request
-from forebay.gateway.refusal import Refused
+from forebay.proxy.message import Request
+from forebay.proxy.refusal import Refused
 
 if TYPE_CHECKING:
-    from forebay.gateway.message import Headers
+    from forebay.proxy.message import Headers
 
 # Without any of a body among them: heads, framing, trailers.
 _MOST_OVERHEAD_BYTES = 64 * 1024

@@ -21,7 +21,7 @@ _END = (b"", b"")  # of a head, in lines
 
 
 class Responder:
-    """Answers one request; see `forebay.gateway.message.Responder`.
+    """Answers one request; see `forebay.proxy.message.Responder`.
 
     Args:
         client: the connection.

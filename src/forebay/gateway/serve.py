@@ -17,11 +17,11 @@ from forebay.adapters.telemetry import log
 from forebay.errors import ForebayError
 from forebay.gateway.admin import admin_app
 from forebay.gateway.connection import ClientConnection
-from forebay.gateway.deployment import Deployment
+from forebay.gateway.deployment import MeteredDeployment
 from forebay.gateway.front import Front
 from forebay.gateway.keys import Keys
-from forebay.gateway.process import keep_freed_memory, spare_the_collector
-from forebay.gateway.proxy import Proxy
+from forebay.gateway.process import keep_freed_memory, provide_files, spare_the_collector
+from forebay.proxy.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -91,7 +91,7 @@ def _why_not(error: OSError) -> str:
 
 
 async def _serve(plan: Plan, listening: socket.socket, drain_s: float) -> None:
-    async with Deployment(plan) as deployment, deployment.reload.following():
+    async with MeteredDeployment(plan) as deployment, deployment.reload.following():
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, deployment.reload.look)
         spare_the_collector()
@@ -109,7 +109,7 @@ class Server:
         front: what the connections share.
     """
 
-    def __init__(self, deployment: Deployment, drain_s: float = _DRAIN_S) -> None:
+    def __init__(self, deployment: MeteredDeployment, drain_s: float = _DRAIN_S) -> None:
         settings = deployment.settings
         self._keys = Keys(settings.api_keys)
         self.front = Front(
@@ -120,13 +120,15 @@ class Server:
             stall_s=settings.timeouts.between_chunks_s,
         )
         deployment.on_change(self._use)
-        self._limiter = deployment.limiter
+        provide_files(deployment.plan)
+        self._deployment = deployment
         self._drain_s = drain_s
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
     def _use(self, settings: ForebaySettings) -> None:
         """Go by these settings from now on."""
+        provide_files(self._deployment.plan)
         self._keys.use(settings.api_keys)
         self.front.body_limit_bytes = settings.body_limit_bytes
         self.front.stall_s = settings.timeouts.between_chunks_s
@@ -165,7 +167,7 @@ class Server:
     async def _drain(self) -> None:
         """Refuse what waits, let what runs end, and answer and cut what is left then."""
         front = self.front
-        self._limiter.close()
+        self._deployment.limiter.close()
         front.stopping = True
         for connection in tuple(front.connections):
             connection.stop()

@@ -7,15 +7,15 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from forebay.gateway.refusal import internal_error, shutting_down
+from forebay.proxy.refusal import internal_error, shutting_down
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.gateway.front import Handler
-    from forebay.gateway.message import Request
-    from forebay.gateway.refusal import Refused
     from forebay.gateway.responder import Responder
+    from forebay.proxy.message import Request
+    from forebay.proxy.refusal import Refused
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from forebay.config.plan import Plan, PlannedEndpoint
     from forebay.core.failovers import Failovers
     from forebay.core.model import Endpoint, ServiceClass
-    from forebay.core.retries import Retries
     from forebay.drivers.limiter import Limiter
+    from forebay.drivers.retrying import Retrying
     from forebay.live.diff import Diff, Step
 
 
@@ -51,7 +51,7 @@ class Live:
         self,
         plan: Plan,
         limiter: Limiter,
-        retries: Retries,
+        retries: Retrying,
         failovers: Failovers,
         clients: Clients,
     ) -> None:

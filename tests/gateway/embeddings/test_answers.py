@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forebay.gateway.embeddings import answers
-from forebay.gateway.embeddings.held import InvalidAnswer
+from forebay.proxy.embeddings import answers
+from forebay.proxy.embeddings.held import InvalidAnswer
 from support.embedder import packed
 
 floats = st.lists(st.floats(-2, 2, width=32), min_size=2, max_size=2)

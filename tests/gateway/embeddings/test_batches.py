@@ -444,7 +444,7 @@ async def test_all_pieces_of_one_request_share_what_may_be_held(
     serve, gateway, monkeypatch, is_packed
 ):
     """Each of the answers is well within the bound."""
-    monkeypatch.setattr("forebay.gateway.embeddings.held._MOST_BYTES", 5000)
+    monkeypatch.setattr("forebay.proxy.embeddings.held._MOST_BYTES", 5000)
 
     def behave(request):
         if len(request["input"]) > 1:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from forebay.emulator import EmbeddingSpec, Emulator, EmulatorSpec, EngineName, Status
-from forebay.gateway.embeddings.guard import PROBE
+from forebay.proxy.embeddings.guard import PROBE
 from support.embedder import Embedder, embeddings, refusal, texts
 from support.flaky import Flaky, failing_over
 from support.http_responses import json_response

@@ -279,7 +279,7 @@ class TestABatchThatIsTooLarge:
         self, serve, gateway, monkeypatch
     ):
         """Were sizes not remembered, each batch would fail anew."""
-        monkeypatch.setattr("forebay.gateway.embeddings.known._FOUND_FOR_S", 0)
+        monkeypatch.setattr("forebay.proxy.embeddings.known._FOUND_FOR_S", 0)
         running = await gateway(one_embedder(Embedder(serve, no_more_than(16)).url))
         for failures in (1, 2):
             assert_answers(await ask(running, texts(32)), texts(32))

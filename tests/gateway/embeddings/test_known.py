@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.adapters.engines.batching import BatchLimits
-from forebay.gateway.embeddings.known import KnownEndpoint
+from forebay.proxy.embeddings.known import KnownEndpoint
 
 pytestmark = pytest.mark.anyio
 

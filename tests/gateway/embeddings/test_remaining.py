@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.adapters.engines.batching import BatchLimits
-from forebay.gateway.embeddings import inputs
-from forebay.gateway.embeddings.known import KnownEndpoint
-from forebay.gateway.embeddings.piece import Attempts
-from forebay.gateway.embeddings.remaining import Remaining
-from forebay.gateway.look import Look, look_at
-from forebay.gateway.message import Request
+from forebay.proxy.embeddings import inputs
+from forebay.proxy.embeddings.known import KnownEndpoint
+from forebay.proxy.embeddings.piece import Attempts
+from forebay.proxy.embeddings.remaining import Remaining
+from forebay.proxy.look import Look, look_at
+from forebay.proxy.message import Request
 
 
 @dataclass

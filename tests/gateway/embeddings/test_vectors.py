@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.gateway.embeddings.vectors import InvalidVector, to_base64, to_floats
+from forebay.proxy.embeddings.vectors import InvalidVector, to_base64, to_floats
 
 float32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

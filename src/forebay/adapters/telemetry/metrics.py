@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from forebay.adapters.telemetry.counts import Counts, Durations
 from forebay.adapters.telemetry.gauges import labels_of
-from forebay.core.admission import Observer
+from forebay.adapters.telemetry.requests import RequestObserver
 from forebay.core.model import TimingKind
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12
 _OUTPUT_TOKEN_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.2, 0.4, 1)
 
 
-class Metrics(Observer):
+class Metrics(RequestObserver):
     """Counts what happens; what *is* (in flight, limits) is read when scraped: see `gauges`."""
 
     def __init__(self) -> None:

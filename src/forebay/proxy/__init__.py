@@ -1,0 +1,1 @@
+"""The data plane: what becomes of a request, whichever front it came through."""
