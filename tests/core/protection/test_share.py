@@ -52,6 +52,15 @@ def test_a_little_above_the_best_level_is_a_step_too() -> None:
     assert law.value == best
 
 
+def test_the_first_level_is_on_trial_until_chat_has_been_judged_beside_it() -> None:
+    law = share()
+    assert law.on_trial
+    law.judge(RIGHT, 1.25, 0.0, used=True)
+    assert not law.on_trial
+    law.forget(2.0)  # another machine: nothing is known of it
+    assert law.on_trial
+
+
 def test_a_level_that_was_good_before_is_no_trial() -> None:
     law = share(4.0)
     for value in (4.0, 8.0):

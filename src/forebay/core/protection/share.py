@@ -77,8 +77,8 @@ class Share:
 
     @property
     def on_trial(self) -> bool:
-        """Whether it has just gone up to a level that is not known to be good."""
-        return self._came_from > 0
+        """Whether nothing is known of its level: it has just begun, or gone up."""
+        return self._came_from > 0 or not self._seen
 
     def judge(self, verdict: Verdict, ratio: float, now: float, *, used: bool) -> Move:
         """Move the share.
