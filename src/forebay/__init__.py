@@ -17,6 +17,7 @@ from forebay.errors import (
     ForebayError,
     ItemsError,
     Rejected,
+    RequestFailed,
     UsageError,
 )
 
@@ -40,6 +41,7 @@ __all__ = [
     "Lease",
     "Progress",
     "Rejected",
+    "RequestFailed",
     "Retry",
     "Session",
     "UsageError",

@@ -44,6 +44,21 @@ class Rejected(ForebayError):  # noqa: N818 - a refusal is an answer, not a faul
         self.retry_after_s = retry_after_s
 
 
+class RequestFailed(ForebayError):  # noqa: N818 - as the others of what became of a request
+    """A request that Forebay sent for its caller, and that was not answered as it should.
+
+    Args:
+        code: short and stable, for programs: ``input_refused``, ``upstream_error``, …
+        message: what a person should read.
+        status: of the answer; None where only a part of it failed.
+    """
+
+    def __init__(self, code: str, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+
+
 class UpstreamError(ForebayError):
     """An endpoint could not be reached, broke the protocol, or went away.
 

@@ -113,7 +113,7 @@ async def test_a_probe_costs_no_client_its_answer_however_much_was_tried_again(p
     running = await gateway(config(pair))
     primary.mode = "reset"
     assert (await ask(running)).status == 200
-    budget = running.deployment.retries.budgets["m"]
+    budget = running.deployment.retries._retries.budgets["m"]
     while budget.try_retry():
         pass
     await eventually(lambda: running.endpoint("m")["breaker"]["state"] == "half_open")

@@ -22,7 +22,6 @@ from forebay.errors import ItemsError, Rejected
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
-    from forebay.client.lease import Lease
     from forebay.client.progress import Tally
     from forebay.client.retry import Retry
 
@@ -50,6 +49,13 @@ class Outlet(Protocol):
         """What came of an item; an exception if it failed, and failures are collected."""
 
 
+class Held(Protocol):
+    """What an item needs while it is worked on: a slot."""
+
+    def give_back(self) -> None:
+        """Need it no more; again: nothing happens."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job(Generic[Item, Result]):
     """What is done with each item.
@@ -63,9 +69,9 @@ class Job(Generic[Item, Result]):
         collect: errors are results; else the first one ends everything.
     """
 
-    call: Callable[[Lease, float | None, Item], Awaitable[Result]]
-    slot: Callable[[float | None], Awaitable[Lease]]
-    elsewhere: Callable[[Lease], Awaitable[Lease | None]]
+    call: Callable[[Any, float | None, Item], Awaitable[Result]]
+    slot: Callable[[float | None], Awaitable[Held]]
+    elsewhere: Callable[[Any], Awaitable[Held | None]]
     size: Callable[[Item], float | None]
     retry: Retry | None
     collect: bool
@@ -100,7 +106,7 @@ class FanOut(Generic[Item, Result]):
         self, items: Iterable[Item] | AsyncIterable[Item], group: asyncio.TaskGroup
     ) -> None:
         index = 0
-        async with aclosing(_each(items)) as each:
+        async with aclosing(each_of(items)) as each:
             while True:
                 await self._outlet.room()
                 try:
@@ -116,11 +122,7 @@ class FanOut(Generic[Item, Result]):
 
     def _items_failed(self, error: Exception, taken: int) -> None:
         """No further item can be taken; what runs is done first where failures are collected."""
-        failed = ItemsError(
-            f"the items' iterator raised {error!r} after {taken} items; make it skip what it "
-            "cannot give, or catch that in it"
-        )
-        failed.__cause__ = error
+        failed = error if isinstance(error, ItemsError) else items_error(error, taken)
         if not self._job.collect:
             self._stop(failed)
         self._error = failed
@@ -137,7 +139,7 @@ class FanOut(Generic[Item, Result]):
             # A task that is cancelled before its first step never enters the lease.
             task.add_done_callback(lambda _: lease.give_back())
 
-    async def _lease(self, index: int, item: Item, size: float | None) -> Lease | None:
+    async def _lease(self, index: int, item: Item, size: float | None) -> Held | None:
         try:
             return await self._job.slot(size)
         except Rejected as error:
@@ -148,7 +150,7 @@ class FanOut(Generic[Item, Result]):
             self._stop(error)
         return None
 
-    async def _do(self, index: int, item: Item, size: float | None, lease: Lease) -> None:
+    async def _do(self, index: int, item: Item, size: float | None, lease: Held) -> None:
         try:
             result = await self._result(item, size, lease)
         except asyncio.CancelledError as error:
@@ -162,7 +164,7 @@ class FanOut(Generic[Item, Result]):
             self._outlet.put(index, item, result)
             self._count(failed=False)
 
-    async def _result(self, item: Item, size: float | None, lease: Lease) -> Result:
+    async def _result(self, item: Item, size: float | None, lease: Held) -> Result:
         job, attempt = self._job, 1
         while True:
             try:
@@ -199,6 +201,16 @@ class FanOut(Generic[Item, Result]):
         raise _Stop
 
 
+def items_error(error: Exception, taken: int) -> ItemsError:
+    """What is raised where the caller's iterator raised after so many items."""
+    failed = ItemsError(
+        f"the items' iterator raised {error!r} after {taken} items; make it skip what it "
+        "cannot give, or catch that in it"
+    )
+    failed.__cause__ = error
+    return failed
+
+
 def text_tokens(item: object) -> float | None:
     """Roughly the tokens of a text or of several: four characters each; None for other things."""
     if isinstance(item, str):
@@ -208,7 +220,8 @@ def text_tokens(item: object) -> float | None:
     return None
 
 
-async def _each(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
+async def each_of(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
+    """The items, one after the other."""
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay.client.asking import Asking
+from forebay.client.embedding import Embedding
 from forebay.client.holders import Holders
 from forebay.client.http.clients import Clients
 from forebay.client.slots import Asked, Slots
-from forebay.client.streaming import Streaming
 from forebay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from forebay.proxy.deployment import Deployment
 
 
-class Session(Streaming):
+class Session(Embedding):
     """An open session; see `open` and `open_sync`. Any thread and any event loop may use it."""
 
     def __init__(self, deployment: Deployment, inside: Inside, home: Home) -> None:
@@ -30,7 +30,7 @@ class Session(Streaming):
         self._clients = Clients(inside)
         self._holders = Holders(deployment.limiter.admission, deployment.limiter.lock)
         self._close: Callable[[], None] | None = None
-        super().__init__(deployment, Slots(deployment, self._holders, home))
+        super().__init__(deployment, Slots(deployment, self._holders, home), inside)
 
     def close(self) -> None:
         """Close a session of `open_sync`: who waits for a slot is refused; again: nothing happens.

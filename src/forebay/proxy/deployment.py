@@ -135,17 +135,17 @@ class Deployment:
 
     def status(self) -> dict[str, Any]:
         """What is so now: see `forebay.config.status`, and where the configuration came from."""
-        scrapers = {id_: target.scraper for id_, target in self.targets.items()}
         limiter = self.limiter
-        with limiter.lock:
+        with limiter.lock:  # another plan comes into force under it
+            scrapers = {id_: target.scraper for id_, target in self.targets.items()}
             now = status(self.plan, limiter.admission, scrapers, limiter.now())
-        for id_, model in now["models"].items():
-            model["identity"] = self.identity.status(id_)
-        for planned in self.plan.endpoints:
-            if planned.kind == "embedding":
-                id_ = planned.endpoint.id
-                known = self.embedders.get(id_) or KnownEndpoint(self.targets[id_])
-                now["endpoints"][id_]["batches"] = known.status()
+            for id_, model in now["models"].items():
+                model["identity"] = self.identity.status(id_)
+            for planned in self.plan.endpoints:
+                if planned.kind == "embedding":
+                    id_ = planned.endpoint.id
+                    known = self.embedders.get(id_) or KnownEndpoint(self.targets[id_])
+                    now["endpoints"][id_]["batches"] = known.status()
         return {**now, "config": self.reload.status()}
 
     def embedding_endpoint_status(self, key: str | None = None) -> dict[str, Any]:
@@ -154,13 +154,14 @@ class Deployment:
         Raises:
             Rejected: there is no such embedding model.
         """
-        limiter, model = self.limiter, embedder(self.plan, key).id
-        unfit = self.identity.unfit(model)
+        limiter = self.limiter
         with limiter.lock:
+            model = embedder(self.plan, key).id
+            unfit, identity = self.identity.unfit(model), self.identity.status(model)
             now = embedding_endpoint_status(
                 self.plan, limiter.admission, self.failovers, limiter.now(), model, unfit
             )
-        return {**now, "identity": self.identity.status(model)}
+        return {**now, "identity": identity}
 
 
 def _weighed(plan: Plan) -> frozenset[str]:
