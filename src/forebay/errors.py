@@ -50,10 +50,10 @@ class RequestFailed(ForebayError):  # noqa: N818 - as the others of what became 
     Args:
         code: short and stable, for programs: ``input_refused``, ``upstream_error``, …
         message: what a person should read.
-        status: of the answer; None where only a part of it failed.
+        status: of the answer, or what it would have been.
     """
 
-    def __init__(self, code: str, message: str, status: int | None = None) -> None:
+    def __init__(self, code: str, message: str, status: int) -> None:
         super().__init__(message)
         self.code = code
         self.status = status

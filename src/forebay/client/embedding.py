@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from forebay.client.blocks import Blocks
 from forebay.client.embedding_request import Texts
 from forebay.client.home import refuse_to_block
+from forebay.client.slots import Asked
 from forebay.client.streaming import Streaming
 from forebay.client.vectors import stacked
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from forebay.proxy.deployment import Deployment
 
 
-class Asked(TypedDict, total=False):
+class Options(TypedDict, total=False):
     """What can be asked for besides; see `Embedding.embed`."""
 
     dimensions: int | None
@@ -54,7 +55,7 @@ class Embedding(Streaming):
         *,
         model: str,
         on_error: Literal["raise"] = "raise",
-        **options: Unpack[Asked],
+        **options: Unpack[Options],
     ) -> NDArray[float32]: ...
 
     @overload
@@ -64,7 +65,7 @@ class Embedding(Streaming):
         *,
         model: str,
         on_error: Literal["collect"],
-        **options: Unpack[Asked],
+        **options: Unpack[Options],
     ) -> list[NDArray[float32] | ForebayError]: ...
 
     async def embed(
@@ -73,7 +74,7 @@ class Embedding(Streaming):
         *,
         model: str,
         on_error: OnError = "raise",
-        **options: Unpack[Asked],
+        **options: Unpack[Options],
     ) -> Any:
         """Embed texts: ``vectors = await fb.embed(texts, model="bge-m3")``.
 
@@ -104,19 +105,16 @@ class Embedding(Streaming):
         """
         if on_error not in {"raise", "collect"}:
             raise ValueError(f"on_error is {on_error!r}; it can be 'raise' or 'collect'")
-        if unknown := options.keys() - Asked.__annotations__.keys():
-            known = ", ".join(Asked.__annotations__)
+        if unknown := options.keys() - Options.__annotations__.keys():
+            known = ", ".join(Options.__annotations__)
             raise TypeError(f"there is no argument {min(unknown)!r}; besides model: {known}")
-        wanted = Texts(
-            model,
-            options.get("dimensions"),
-            options.get("timeout"),
-            options.get("priority"),
-            collect=on_error == "collect",
-        )
+        timeout_s, priority = options.get("timeout"), options.get("priority")
+        self._slots.check(Asked(model, timeout_s, priority))
+        collect = on_error == "collect"
+        wanted = Texts(model, options.get("dimensions"), timeout_s, priority, collect=collect)
         blocks = Blocks(self._deployment, self._inside, wanted)
         rows = await blocks.run(texts, options.get("progress"))
-        return rows if on_error == "collect" else stacked(rows)
+        return rows if collect else stacked(rows)
 
     @overload
     def embed_sync(
@@ -125,7 +123,7 @@ class Embedding(Streaming):
         *,
         model: str,
         on_error: Literal["raise"] = "raise",
-        **options: Unpack[Asked],
+        **options: Unpack[Options],
     ) -> NDArray[float32]: ...
 
     @overload
@@ -135,7 +133,7 @@ class Embedding(Streaming):
         *,
         model: str,
         on_error: Literal["collect"],
-        **options: Unpack[Asked],
+        **options: Unpack[Options],
     ) -> list[NDArray[float32] | ForebayError]: ...
 
     def embed_sync(self, texts: Iterable[str], **options: Any) -> Any:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from forebay.adapters.engines.reply import as_dict
 from forebay.client.vectors import unpacked
 from forebay.core.model import Reason
 from forebay.errors import ForebayError, Rejected, RequestFailed
+from forebay.proxy.embeddings.results import excerpt
 from forebay.proxy.message import Request
 
 if TYPE_CHECKING:
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from forebay.client.http.reply import Reply
     from forebay.client.slots import Priority
 
-_OK, _TOO_MANY = 200, 429
+_OK, _BAD_REQUEST, _TOO_MANY = 200, 400, 429
 _REASONS = frozenset(Reason)
 # Refusals that every other text would get as well.
 _FOR_ALL = {Reason.UNKNOWN_MODEL, Reason.NO_ROOM, Reason.SHUTTING_DOWN}
 _PAUSE_S = 1.0
+_REFUSED = "refused"  # by an endpoint, in its own words
 _NAMED = re.compile(r"^input(\[\d+\])?")
 
 
@@ -36,13 +38,6 @@ class Texts:
     timeout_s: float | None
     priority: Priority | None
     collect: bool
-
-    def __post_init__(self) -> None:
-        if self.priority not in {None, "best-effort"}:
-            raise ValueError(f"priority is {self.priority!r}; it can be 'best-effort' or None")
-        seconds = self.timeout_s
-        if seconds is not None and not (seconds > 0 and isfinite(seconds)):
-            raise ValueError(f"timeout is {seconds!r}; it must be seconds above 0, or None")
 
     def request(self, block: list[str]) -> Request:
         """The request for a block."""
@@ -64,6 +59,7 @@ class _Vector(msgspec.Struct):
 
 class _Failure(msgspec.Struct):
     index: int
+    status: int
     code: str
     message: str
 
@@ -73,17 +69,7 @@ class _Answer(msgspec.Struct):
     errors: list[_Failure] = []
 
 
-class _Problem(msgspec.Struct):
-    message: str
-    code: str | None = None
-
-
-class _Refusal(msgspec.Struct):
-    error: _Problem
-
-
 _answer = msgspec.json.Decoder(_Answer)
-_refusal = msgspec.json.Decoder(_Refusal)
 
 
 @dataclass(frozen=True)
@@ -117,7 +103,7 @@ async def ask(inside: Inside, wanted: Texts, texts: list[str]) -> Found:
     for vector in answer.data:
         rows[vector.index] = unpacked(vector.embedding)
     for failure in answer.errors:
-        rows[failure.index] = _error(failure.code, failure.message, None, None)
+        rows[failure.index] = _error(failure.code, failure.message, failure.status)
     return Found(rows, _PAUSE_S)
 
 
@@ -127,16 +113,28 @@ def _refused(reply: Reply, body: bytes, count: int) -> Found:
     Raises:
         Rejected: none of this job's texts would fare better.
     """
-    problem = _refusal.decode(body).error
+    code, message = _told(body)
     seconds = dict(reply.headers).get(b"retry-after")
     rest_s = None if seconds is None else float(seconds)
-    error = _error(problem.code or "refused", problem.message, reply.status, rest_s)
+    error = _error(code, message, reply.status, rest_s)
     if isinstance(error, Rejected) and error.reason in _FOR_ALL:
         raise error
     return Found([error] * count, rest_s or _PAUSE_S)
 
 
-def _error(code: str, message: str, status: int | None, rest_s: float | None) -> ForebayError:
+def _told(body: bytes) -> tuple[str, str]:
+    """A refusal's code and message: Forebay's own, or an endpoint's, which has any shape."""
+    try:
+        problem = as_dict(as_dict(msgspec.json.decode(body)).get("error"))
+    except msgspec.MsgspecError:
+        problem = {}
+    code, message = problem.get("code"), problem.get("message")
+    if isinstance(code, str) and isinstance(message, str):
+        return code, message
+    return _REFUSED, excerpt(body)
+
+
+def _error(code: str, message: str, status: int, rest_s: float | None = None) -> ForebayError:
     if code in _REASONS:
         return Rejected(code, message, rest_s)
     return RequestFailed(code, message, status)
@@ -164,5 +162,5 @@ def wrong_with(number: int, text: object) -> RequestFailed | None:
     if not isinstance(text, str):
         raise TypeError(f"text {number} is {text!r}; give a str")
     if not text:
-        return RequestFailed("input_empty", f"text {number} is empty; leave it out")
+        return RequestFailed("input_empty", f"text {number} is empty; leave it out", _BAD_REQUEST)
     return None

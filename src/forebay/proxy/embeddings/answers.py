@@ -186,7 +186,12 @@ def merged(answers: Sequence[tuple[int, Answer]], failures: Sequence[Failures] =
     fields["data"] = items
     if failures:
         fields["errors"] = [
-            {"index": index, "code": failure.code, "message": failure.message}
+            {
+                "index": index,
+                "status": failure.status,
+                "code": failure.code,
+                "message": failure.message,
+            }
             for failure in sorted(failures, key=lambda failure: failure.start)
             for index in range(failure.start, failure.stop)
         ]

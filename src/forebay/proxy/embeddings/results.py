@@ -39,12 +39,14 @@ class Failures:
     Args:
         start: index of the first.
         stop: the index after the last.
+        status: of the answer, had it been the only one.
         code: short and stable, for programs.
         message: for people.
     """
 
     start: int
     stop: int
+    status: int
     code: str
     message: str
 
@@ -75,7 +77,7 @@ class Results:
         if not self.partial:
             raise error
         self._first = self._first or error
-        self.failures.append(Failures(start, stop, error.code, str(error)))
+        self.failures.append(Failures(start, stop, error.status, error.code, str(error)))
 
     def in_order(self) -> list[Part]:
         """The answers in the order of their inputs; at least one.
