@@ -34,7 +34,7 @@ _ENDLESS = 10_000_000
 _PAGE_MB = 4096 / 1e6
 _ON = "CPU time, asyncio's own loop"
 # What only the gateway needs.
-_GATEWAY = ("httptools", "prometheus_client", "starlette", "uvloop")
+_GATEWAY = ("prometheus_client", "rich", "starlette", "typer", "uvloop")
 
 
 def config(folder: Path, ceiling: int) -> Path:

@@ -5,6 +5,8 @@ docstring is its help. Modules that begin with an underscore are not commands. A
 it needs when it is called: the others would wait for it in vain.
 """
 
+import sys
+
 from forebay.cli._ctrl_c import end_at_once
 
 
@@ -12,6 +14,13 @@ def main() -> None:
     """Run the command line."""
     end_at_once()
     # Not at the top: Ctrl-C must find the way out before anything large is loaded.
-    from forebay.cli._app import run  # noqa: PLC0415
-
+    try:
+        from forebay.cli._app import run  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("forebay"):
+            raise
+        sys.exit(
+            f"error: the command line needs {error.name}, which is not installed: "
+            "pip install 'forebay[gateway]'"
+        )
     run()
