@@ -11,12 +11,13 @@ import pytest
 
 import forebay
 from forebay.core.model import Reason
-from forebay.emulator import EmbeddingSpec, Emulator, EmulatorSpec
+from forebay.emulator import ChatSpec, EmbeddingSpec, Emulator, EmulatorSpec
 from support.configs import entry
 
 _EXAMPLES = Path(__file__).parent / "examples"
 # What each prints.
 EXAMPLES = {
+    "http_client.py": b"True\n(1000, 64)\n",
     "embed_corpus.py": b"100 embedded, 0 failed\n",
     "embed_corpus_sync.py": b"64\n" * 100,
 }
@@ -32,9 +33,17 @@ def test_the_page_shows_the_example(name) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", EXAMPLES)
 async def test_the_example_runs(write, name) -> None:
-    spec = EmulatorSpec(embedding=EmbeddingSpec(model="bge-m3", weights_s=0.001, overhead_s=0.003))
+    spec = EmulatorSpec(
+        chat=ChatSpec(model="qwen3"),
+        embedding=EmbeddingSpec(model="bge-m3", weights_s=0.001, overhead_s=0.003),
+    )
     async with Emulator(spec).running() as host:
-        path = write({"embedding_models": [entry("bge-m3", host.embed_url, engine="tei")]})
+        path = write(
+            {
+                "chat_models": [entry("qwen3", host.chat_url)],
+                "embedding_models": [entry("bge-m3", host.embed_url, engine="tei")],
+            }
+        )
         process = await asyncio.create_subprocess_exec(
             sys.executable, _EXAMPLES / name, path, stdout=asyncio.subprocess.PIPE
         )
