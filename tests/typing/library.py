@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from typing import Any, assert_type
 
+import openai
+from numpy import float32
+from numpy.typing import NDArray
+
 import forebay
 
 
@@ -50,6 +54,11 @@ async def tasks() -> None:
         assert_type(stream, AsyncGenerator[list[float], None])
         pairs = fb.as_completed(embed, texts(), model="bge-m3", on_error="collect")
         assert_type(pairs, AsyncGenerator[tuple[str, list[float] | BaseException], None])
+        rows = await fb.embed(texts(), model="bge-m3", priority="best-effort", progress="tqdm")
+        assert_type(rows, NDArray[float32])
+        kept = await fb.embed(texts(), model="bge-m3", on_error="collect")
+        assert_type(kept, list[NDArray[float32] | forebay.ForebayError])
+        openai.AsyncOpenAI(api_key="-", http_client=fb.http_client(priority="best-effort"))
         assert_type(fb.status(), dict[str, Any])
         assert_type(fb.embedding_endpoint_status(), dict[str, Any])
 
@@ -65,6 +74,9 @@ def threads() -> None:
         assert_type(vectors, list[list[float]])
         stream = fb.stream_sync(embed_sync, ["a text"], model="bge-m3")
         assert_type(stream, Generator[list[float], None, None])
+        rows = fb.embed_sync(["a text"], model="bge-m3", timeout=30, dimensions=256)
+        assert_type(rows, NDArray[float32])
+        openai.OpenAI(api_key="-", http_client=fb.http_client_sync(library="httpx2"))
         pairs = fb.as_completed_sync(embed_sync, ["a text"], model="bge-m3")
         assert_type(pairs, Generator[tuple[str, list[float]], None, None])
     fb.close()
@@ -86,5 +98,6 @@ async def what_is_wrong() -> None:
     async with forebay.open() as fb:
         fb.slot("bge-m3", priority="interactive")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         fb.slot("bge-m3", tiemout=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        await fb.embed(["a text"], model="bge-m3", retry=3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
         await fb.map_concurrent(embed, ["a text"])  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
         await fb.map_concurrent(embed, [1], model="bge-m3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
