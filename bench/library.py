@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import forebay
 
 from . import report, results
+from .library_http import beside_straight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,6 +143,7 @@ def main() -> None:
         free, busy = asyncio.run(beside(rounds, folder))
         rate = asyncio.run(mapped(rounds, folder))
         grown = asyncio.run(grown_mb(folder))
+        requested = asyncio.run(beside_straight(rounds, folder))
     library = "import forebay; forebay.open"
     rows = [
         results.at_most(
@@ -163,6 +165,12 @@ def main() -> None:
             "MB more",
             2,
             against="resident memory, stream",
+        ),
+        results.noted(
+            "a small request through fb.http_client()",
+            requested,
+            "× httpx2 straight",
+            against=_ON,
         ),
         results.at_most(
             "import forebay", import_ms(rounds, "import forebay"), "ms", 60, against="CPU time"
