@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import forebay
-from forebay.emulator.faults import Status
+from forebay.emulator.faults import Hang, Status
 from support.configs import emulated
-from support.embedder import Embedder, one_embedder, texts, vector
+from support.embedder import Embedder, embeddings, one_embedder, refusal, texts, vector
 from support.flaky import Flaky, failing_over
 from support.http_responses import json_response
 from support.sessions import inflight
@@ -113,6 +113,54 @@ class TestFailures:
         vectors = await fb.embed([f"text {n}" for n in range(100)], model="embedding")
         assert vectors.shape == (100, 8)
 
+    async def test_each_keeps_its_own_reason_where_all_of_them_fail(self, serve, write) -> None:
+        def refuse(request):
+            inputs = request["input"]
+            if inputs == ["test"]:
+                return embeddings(request)
+            if len(inputs) > 1:
+                return refusal("500 Internal Server Error", "cannot")
+            if inputs == ["t1"]:
+                return refusal("400 Bad Request", "a word that is not allowed")
+            return refusal("413 Payload Too Large", "too many tokens")
+
+        server = Embedder(serve, refuse)
+        async with forebay.open(write(one_embedder(server.url))) as fb:
+            rows = await fb.embed(["t1", "t2"], model="m", on_error="collect")
+        assert [row.status for row in rows] == [400, 413]
+        assert "text 1" in str(rows[1])
+
+    async def test_a_server_that_says_when_by_a_date(self, serve, write) -> None:
+        answers = iter(
+            [
+                b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n"
+                b"date: Thu, 03 Dec 2026 10:00:00 GMT\r\n"
+                b"retry-after: Thu, 03 Dec 2026 10:00:01 GMT\r\n\r\n{}"
+            ]
+        )
+        server = Embedder(serve, lambda request: next(answers, None) or embeddings(request))
+        async with forebay.open(write(one_embedder(server.url))) as fb:
+            assert (await fb.embed(["t1"], model="m")).tolist() == [vector("t1")]
+
+    async def test_a_text_that_is_no_unicode(self, fb) -> None:
+        rows = await fb.embed(["a", "\ud800"], model="embedding", on_error="collect")
+        assert rows[1].code == "input_invalid"
+
+    async def test_its_time_is_that_of_all_attempts(self, fb, host) -> None:
+        host.faults.add(Status(engine="embedding", status=429, message="full", retry_after="1"))
+        began_at = asyncio.get_running_loop().time()
+        with pytest.raises((forebay.RequestFailed, forebay.Rejected)):
+            await fb.embed(["a"], model="embedding", timeout=2)
+        assert asyncio.get_running_loop().time() - began_at < 3
+
+    async def test_a_session_that_is_closed_meanwhile(self, host, write) -> None:
+        host.faults.add(Hang(engine="embedding"))
+        async with forebay.open(write(emulated(host))) as fb:
+            job = asyncio.create_task(fb.embed(["a"], model="embedding", on_error="collect"))
+            await eventually(lambda: inflight(fb) == 1)
+        with pytest.raises(forebay.Rejected, match="session was closed"):
+            await job
+
     async def test_time_is_up(self, fb, host) -> None:
         host.faults.add(Status(engine="embedding", status=429, message="full", retry_after="1"))
         with pytest.raises((forebay.RequestFailed, forebay.Rejected)):
@@ -162,6 +210,24 @@ async def test_a_thread_embeds_and_waits(host, write) -> None:
         assert seen[-1] == forebay.Progress(200, 0, None)
         with pytest.raises(forebay.UsageError, match=r"await fb\.embed"):
             fb.embed_sync(["a"], model="embedding")
+
+
+async def test_a_thread_that_holds_all_the_slots_is_told(host, write) -> None:
+    config = emulated(host)
+    config["embedding_models"][0]["max_concurrent_requests"] = 1
+    with forebay.open_sync(write(config)) as fb:
+
+        def ask() -> None:
+            with fb.slot("embedding"):
+                fb.embed_sync(["a"], model="embedding")
+
+        with pytest.raises(forebay.UsageError):
+            await anyio.to_thread.run_sync(ask)
+
+
+async def test_rows_may_be_written_to(fb) -> None:
+    (row,) = await fb.embed(["a"], model="embedding", on_error="collect")
+    row /= 2
 
 
 async def test_lists_where_there_is_no_numpy(serve, write) -> None:

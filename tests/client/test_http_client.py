@@ -249,6 +249,52 @@ async def test_closing_the_session_ends_what_is_under_way_with_an_error(host, wr
     assert str(caught.value.__cause__) == "the session was closed"
 
 
+async def test_closing_it_before_a_request_has_taken_its_first_step_ends_that_too(
+    host, write
+) -> None:
+    async with forebay.open(write(emulated(host))) as fb:
+        request = asyncio.create_task(fb.http_client().get("/models"))
+        for _ in range(2):
+            await asyncio.sleep(0)
+    with pytest.raises((httpx2.RemoteProtocolError, forebay.UsageError)):
+        await asyncio.wait_for(request, 5)
+
+
+def test_a_loop_that_is_closed_over_the_session_leaves_no_reader_waiting(write) -> None:
+    """The block is never left: its program is gone, but for a thread."""
+    heard: list[BaseException] = []
+
+    async def ask() -> None:
+        config = one_chat("http://127.0.0.1:9", engine="unknown")
+        opened = forebay.open(write(config))
+        fb = await opened.__aenter__()
+        http = fb.http_client_sync()
+
+        def wait() -> None:
+            try:
+                http.post("/chat/completions", json={"model": "m"})
+            except BaseException as error:  # noqa: BLE001 - seen in the test's own thread
+                heard.append(error)
+
+        fb._home.loop.call_soon_threadsafe = lambda *_: None  # as if it were closing
+        threads.append(threading.Thread(target=wait))
+        kept.append(opened)
+        threads[0].start()
+
+    threads: list[threading.Thread] = []
+    kept: list[object] = []
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(ask())
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    threads[0].join(10)
+    assert not threads[0].is_alive()
+    assert "closed" in str(heard[0])
+    kept.clear()
+
+
 async def test_another_loop_may_use_it(fb) -> None:
     """Its answers are made in the session's loop, and read in that of the client."""
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # What a block has at most: so much that a request costs little for each text, and so little that
 # there are some for every slot.
 _TEXTS, _CHARACTERS = 64, 200_000
+_MOST_BYTES_A_CHARACTER = 6  # a control character in JSON
 _MOST_AT_ONCE = 64
 
 
@@ -90,11 +91,13 @@ class Blocks:
     ) -> AsyncGenerator[tuple[int, list[str]], None]:
         block: list[str] = []
         start = size = count = 0
+        limit = self._deployment.settings.body_limit_bytes // _MOST_BYTES_A_CHARACTER
+        most = min(_CHARACTERS, limit)
         try:
             async for text in each_of(texts):
                 count += 1
                 length = len(text) if isinstance(text, str) else 0
-                if block and (len(block) == _TEXTS or size + length > _CHARACTERS):
+                if block and (len(block) == _TEXTS or size + length > most):
                     yield start, block
                     start, block, size = start + len(block), [], 0
                 block.append(text)
@@ -126,8 +129,9 @@ class Blocks:
         pending = [n for n, wrong in enumerate(rows) if wrong is None]
         clock, timeout_s = asyncio.get_running_loop().time, self._wanted.timeout_s
         until = clock() + (timeout_s or self._deployment.settings.timeouts.request_s)
-        while pending:
-            found = await ask(self._inside, self._wanted, [texts[n] for n in pending])
+        while pending and not self._over(rows, pending):
+            request = self._wanted.request([texts[n] for n in pending], until - clock())
+            found = await ask(self._inside, request, len(pending))
             later = []
             for n, each in zip(pending, found.rows, strict=True):
                 rows[n] = named(each, start + n) if isinstance(each, ForebayError) else each
@@ -137,6 +141,11 @@ class Blocks:
             if pending:
                 await asyncio.sleep(found.pause_s)
         return rows
+
+    def _over(self, rows: list[Any], pending: list[int]) -> bool:
+        """Whether an error that stays ends it all."""
+        errors = {n for n, row in enumerate(rows) if isinstance(row, ForebayError)}
+        return not self._wanted.collect and bool(errors - set(pending))
 
 
 async def _nowhere(permit: object) -> None:

@@ -143,4 +143,7 @@ class Embedding(Streaming):
             UsageError: an event loop runs in it; and see `embed`.
         """
         refuse_to_block("await fb.embed(...)")
+        # Here, where it is known what this thread holds.
+        asked = Asked(options["model"], options.get("timeout"), options.get("priority"))
+        self._slots.check(asked)
         return asyncio.run(self.embed(texts, **options))

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from forebay.adapters.engines.reply import as_dict
+from forebay.adapters.engines.retry_after import retry_after_s
+from forebay.client.fan_out import FOR_ALL
+from forebay.client.http.reply import BrokenOff
 from forebay.client.vectors import unpacked
 from forebay.core.model import Reason
 from forebay.errors import ForebayError, Rejected, RequestFailed
+from forebay.proxy.embeddings.held import HeldAnswer, InvalidAnswer, Room
 from forebay.proxy.embeddings.results import excerpt
 from forebay.proxy.message import Request
+from forebay.proxy.refusal import Refused
 
 if TYPE_CHECKING:
     from forebay.client.http.inside import Inside
-    from forebay.client.http.reply import Reply
     from forebay.client.slots import Priority
 
-_OK, _BAD_REQUEST, _TOO_MANY = 200, 400, 429
+_BAD_REQUEST, _TOO_MANY, _BAD_GATEWAY = 400, 429, 502
 _REASONS = frozenset(Reason)
-# Refusals that every other text would get as well.
-_FOR_ALL = {Reason.UNKNOWN_MODEL, Reason.NO_ROOM, Reason.SHUTTING_DOWN}
-_PAUSE_S = 1.0
+_NOT_FOUND = "model_not_found"
+_PAUSE_S, _LEAST_S = 1.0, 0.001
 _REFUSED = "refused"  # by an endpoint, in its own words
 _NAMED = re.compile(r"^input(\[\d+\])?")
 
@@ -39,16 +44,16 @@ class Texts:
     priority: Priority | None
     collect: bool
 
-    def request(self, block: list[str]) -> Request:
-        """The request for a block."""
+    def request(self, block: list[str], left_s: float) -> Request:
+        """The request for a block, in the time that is left."""
         body: dict[str, Any] = {"model": self.model, "input": block, "encoding_format": "base64"}
         if self.dimensions is not None:
             body["dimensions"] = self.dimensions
         headers = [(b"content-type", b"application/json"), (b"x-forebay-partial", b"true")]
         if self.priority is not None:
             headers.append((b"x-forebay-priority", self.priority.encode()))
-        if self.timeout_s is not None:
-            headers.append((b"x-request-timeout", repr(float(self.timeout_s)).encode()))
+        if self.timeout_s is not None and left_s < inf:
+            headers.append((b"x-request-timeout", b"%f" % max(left_s, _LEAST_S)))
         return Request(b"POST", b"/v1/embeddings", b"", headers, msgspec.json.encode(body))
 
 
@@ -65,7 +70,7 @@ class _Failure(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    data: list[_Vector]
+    data: list[_Vector] = []
     errors: list[_Failure] = []
 
 
@@ -80,46 +85,59 @@ class Found:
     pause_s: float
 
 
-async def ask(inside: Inside, wanted: Texts, texts: list[str]) -> Found:
-    """Ask for the vectors of some texts.
+async def ask(inside: Inside, request: Request, count: int) -> Found:
+    """Ask for the vectors of so many texts.
 
     Raises:
         Rejected: no text would fare better.
         UsageError: the session is closed, or this is a forked child.
     """
-    sent = inside.send(wanted.request(texts))
-    reply, pieces = sent.reply, []
+    sent = inside.send(request)
+    held = HeldAnswer(Room())
     try:
-        await reply.head(None)
-        while piece := await reply.read(None):
-            pieces.append(piece)
+        await sent.reply.head(None)
+        held.start(sent.reply.status, sent.reply.headers)
+        while piece := await sent.reply.read(None):
+            await held.write(piece)
+        body = held.content()
+    except BrokenOff as error:  # nothing else breaks what is answered whole
+        raise Rejected(Reason.SHUTTING_DOWN, str(error)) from error
+    except (InvalidAnswer, Refused) as error:
+        failed = RequestFailed(_REFUSED, str(error), _BAD_GATEWAY)
+        return Found([failed] * count, _PAUSE_S)
     finally:
         sent.stop()
-    body = b"".join(pieces)
-    if reply.status != _OK:
-        return _refused(reply, body, len(texts))
+    return Found(_rows(body, count), _PAUSE_S) if held.ok else _refused(held, body, count)
+
+
+def _rows(body: bytes, count: int, rest: ForebayError | None = None) -> list[Any]:
+    """What an answer has for each text; `rest` for those that it does not tell of."""
     answer = _answer.decode(body)
-    rows: list[Any] = [None] * len(texts)
+    rows: list[Any] = [rest] * count
     for vector in answer.data:
         rows[vector.index] = unpacked(vector.embedding)
     for failure in answer.errors:
         rows[failure.index] = _error(failure.code, failure.message, failure.status)
-    return Found(rows, _PAUSE_S)
+    return rows
 
 
-def _refused(reply: Reply, body: bytes, count: int) -> Found:
+def _refused(held: HeldAnswer, body: bytes, count: int) -> Found:
     """A request that got no vector at all.
 
     Raises:
         Rejected: none of this job's texts would fare better.
     """
     code, message = _told(body)
-    seconds = dict(reply.headers).get(b"retry-after")
-    rest_s = None if seconds is None else float(seconds)
-    error = _error(code, message, reply.status, rest_s)
-    if isinstance(error, Rejected) and error.reason in _FOR_ALL:
+    fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in held.headers}
+    rest_s = retry_after_s(fields, now=datetime.now(UTC))
+    error = _error(code, message, held.status, rest_s)
+    if isinstance(error, Rejected) and error.reason in FOR_ALL:
         raise error
-    return Found([error] * count, rest_s or _PAUSE_S)
+    try:
+        rows = _rows(body, count, error)  # each text's own reason, where they differ
+    except msgspec.MsgspecError:
+        rows = [error] * count
+    return Found(rows, rest_s or _PAUSE_S)
 
 
 def _told(body: bytes) -> tuple[str, str]:
@@ -135,6 +153,8 @@ def _told(body: bytes) -> tuple[str, str]:
 
 
 def _error(code: str, message: str, status: int, rest_s: float | None = None) -> ForebayError:
+    if code == _NOT_FOUND:  # it was there when the job began
+        return Rejected(Reason.UNKNOWN_MODEL, message)
     if code in _REASONS:
         return Rejected(code, message, rest_s)
     return RequestFailed(code, message, status)
@@ -153,7 +173,7 @@ def named(error: ForebayError, number: int) -> ForebayError:
 def comes_later(row: object) -> bool:
     """Whether a text may get its vector from the same request, a little later."""
     if isinstance(row, Rejected):
-        return row.reason not in {Reason.DEADLINE, *_FOR_ALL}
+        return row.reason not in {Reason.DEADLINE, *FOR_ALL}
     return isinstance(row, RequestFailed) and row.status == _TOO_MANY
 
 
@@ -163,4 +183,8 @@ def wrong_with(number: int, text: object) -> RequestFailed | None:
         raise TypeError(f"text {number} is {text!r}; give a str")
     if not text:
         return RequestFailed("input_empty", f"text {number} is empty; leave it out", _BAD_REQUEST)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return RequestFailed("input_invalid", f"text {number} is no Unicode: {error}", _BAD_REQUEST)
     return None

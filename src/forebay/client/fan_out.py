@@ -29,7 +29,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # Refusals that every further item would get as well.
-_FOR_ALL = {Reason.UNKNOWN_MODEL, Reason.NO_ROOM, Reason.SHUTTING_DOWN}
+FOR_ALL = {Reason.UNKNOWN_MODEL, Reason.NO_ROOM, Reason.SHUTTING_DOWN}
 
 
 class _Stop(Exception):  # noqa: N818 - no error: the error is kept apart
@@ -143,7 +143,7 @@ class FanOut(Generic[Item, Result]):
         try:
             return await self._job.slot(size)
         except Rejected as error:
-            if not self._job.collect or error.reason in _FOR_ALL:
+            if not self._job.collect or error.reason in FOR_ALL:
                 self._stop(error)
             self._failed(index, item, error)
         except Exception as error:  # noqa: BLE001 - handed to the caller

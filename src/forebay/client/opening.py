@@ -62,6 +62,7 @@ async def open(config: str | Path | None = None) -> AsyncIterator[Session]:  # n
                 home.closed = True  # before others may claim the endpoints
                 deployment.limiter.close()
                 await inside.aclose()
+                await deployment.identity.aclose()
                 if live := deployment.limiter.admission.live:
                     _log.warning("closed with %d requests still running", live)
     finally:

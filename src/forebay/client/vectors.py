@@ -19,7 +19,7 @@ def unpacked(base64: str) -> Any:  # noqa: ANN401 - an array, or a list
     numpy = _numpy()
     if numpy is None:
         return list(unpack(f"<{len(packed) // _FLOAT_BYTES}f", packed))
-    return numpy.frombuffer(packed, dtype=_FLOAT32)
+    return numpy.frombuffer(packed, dtype=_FLOAT32).copy()  # one that may be written to
 
 
 def stacked(rows: list[Any]) -> Any:  # noqa: ANN401 - likewise

@@ -111,7 +111,7 @@ class Identity:
     def keep(self, endpoint_ids: Collection[str]) -> None:
         """Forget all other endpoints: at the address of one that is gone may be another."""
         for id_ in self._verdicts.keys() - endpoint_ids:
-            del self._verdicts[id_]
+            self._verdicts.pop(id_, None)  # another thread may have
 
     def unfit(self, now: float) -> frozenset[str]:
         """Ids of the endpoints that must not be used, as far as that is recent."""

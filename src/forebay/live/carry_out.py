@@ -142,8 +142,9 @@ class Live:
     async def _let_go(self, endpoint_id: str) -> None:
         await self._limiter.empty(endpoint_id)
         del self._leaving[endpoint_id]
-        self._limiter.remove(endpoint_id)
-        self._clients.disconnect(endpoint_id)
+        with self._limiter.lock:
+            self._limiter.remove(endpoint_id)
+            self._clients.disconnect(endpoint_id)
         for planned in self.plan.endpoints:
             if planned.endpoint.id == endpoint_id:
                 self._add(planned)

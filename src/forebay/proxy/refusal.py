@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -55,6 +55,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
         if retry_after_s is None and status in _TRY_AGAIN:
             retry_after_s = 1
         self.retry_after_s = retry_after_s
+        self.errors: list[dict[str, Any]] = []  # of each input, where they differ
 
     @classmethod
     def of(cls, rejected: Rejected) -> Refused:
@@ -66,16 +67,16 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
     @property
     def body(self) -> bytes:
         """The JSON that says so."""
-        return msgspec.json.encode(
-            {
-                "error": {
-                    "message": str(self),
-                    "type": _type(self.status),
-                    "param": self.param,
-                    "code": self.code,
-                }
-            }
-        )
+        error = {
+            "message": str(self),
+            "type": _type(self.status),
+            "param": self.param,
+            "code": self.code,
+        }
+        told: dict[str, Any] = {"error": error}
+        if self.errors:
+            told["errors"] = self.errors
+        return msgspec.json.encode(told)
 
     def headers(self, own: Headers) -> Headers:
         """The headers of a response that says so, and `own` ones."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
@@ -114,23 +115,24 @@ class Inside:
             return
         task = self._home.loop.create_task(self._serve(request, sent.reply))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._served, sent.reply))
         sent.served_by(task)
 
+    def _served(self, reply: Reply, task: asyncio.Task[None]) -> None:
+        """A task has ended, perhaps before its first step."""
+        self._tasks.discard(task)
+        closed = self._home.closed
+        why = "the session was closed" if closed else "the request was cancelled"
+        reply.break_off(BrokenOff(why))
+
     async def _serve(self, request: Request, reply: Reply) -> None:
-        why = "the answer was not finished"
         try:
             await self._handle(request, reply)
         except Refused as refused:
             await refused.answer(reply, [])
-        except asyncio.CancelledError:
-            why = "the session was closed" if self._home.closed else "the request was cancelled"
-            raise
         except Exception:  # noqa: BLE001 - whatever it is, it is logged and the caller hears
             _log.exception("%r %r: cannot be served", request.method, request.path)
             await internal_error().answer(reply, [])
-        finally:
-            reply.break_off(BrokenOff(why))
 
     async def _handle(self, request: Request, reply: Reply) -> None:
         """Do what the gateway's front does, for callers that need no key.
@@ -143,6 +145,8 @@ class Inside:
             raise too_large(limit)
         path = unquote_to_bytes(request.path)
         if path == _MODELS or path.startswith(_MODELS + b"/"):
+            if request.method not in {b"GET", b"HEAD"}:
+                raise Refused(405, "this method is not allowed", code="not_found")
             name = path.removeprefix(_MODELS).removeprefix(b"/").decode("utf-8", "replace")
             body = msgspec.json.encode(
                 await (self._models.entry(name) if name else self._models.listed())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
+from contextlib import suppress
+from math import inf
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 # What may lie here unread before the endpoint has to wait.
 _MOST_UNREAD_BYTES = 256 * 1024
+# How often a reader that hears nothing looks whether anything can come at all.
+_LOOK_S = 1.0
 
 
 class BrokenOff(ForebayError):  # noqa: N818 - what became of an answer
@@ -45,6 +50,7 @@ class Reply:
         self.status = 0
         self.headers: Headers = []
         self._loop = loop
+        self._pid = os.getpid()
         self._lock = Lock()
         self._pieces: deque[bytes] = deque()
         self._unread = 0  # bytes
@@ -123,17 +129,32 @@ class Reply:
         return self._take()
 
     async def _wait(self, within_s: float | None) -> None:
-        async with asyncio.timeout(within_s):
-            while isinstance(waiter := self._waiter(TaskWaiter), TaskWaiter):
-                await waiter.future
+        until = _until(within_s)
+        while isinstance(waiter := self._waiter(TaskWaiter), TaskWaiter):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._to_wait_s(until)):
+                    await waiter.future
 
     def _wait_sync(self, within_s: float | None) -> None:
-        until = None if within_s is None else monotonic() + within_s
+        until = _until(within_s)
         while isinstance(waiter := self._waiter(ThreadWaiter), ThreadWaiter):
-            left_s = float("inf") if until is None else until - monotonic()
-            if left_s <= 0:
-                raise TimeoutError
-            waiter.sleep(left_s)
+            waiter.sleep(self._to_wait_s(until))
+
+    def _to_wait_s(self, until: float) -> float:
+        """How long to sleep before the next look.
+
+        Raises:
+            TimeoutError: it is time.
+            BrokenOff: nothing will come, and nobody will say so.
+        """
+        if self._loop.is_closed():
+            raise BrokenOff("the event loop of the session is closed")
+        if os.getpid() != self._pid:
+            raise BrokenOff("this is a forked child, and the answer is its parent's")
+        left_s = until - monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        return min(left_s, _LOOK_S)
 
     def _waiter(self, make: type[TaskWaiter | ThreadWaiter]) -> TaskWaiter | ThreadWaiter | None:
         """Who is to be woken when there is something to read; None if there is."""
@@ -153,7 +174,8 @@ class Reply:
             self._unread = 0
             room, self._room = self._room, None
         if room is not None:
-            self._loop.call_soon_threadsafe(_finish, room)
+            with suppress(RuntimeError):  # closed: nothing more is written
+                self._loop.call_soon_threadsafe(_finish, room)
         return piece
 
     def _check(self) -> None:
@@ -169,3 +191,7 @@ class Reply:
 def _finish(room: asyncio.Future[None]) -> None:
     if not room.done():
         room.set_result(None)
+
+
+def _until(within_s: float | None) -> float:
+    return inf if within_s is None else monotonic() + within_s

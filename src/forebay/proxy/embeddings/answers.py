@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from forebay.proxy.embeddings.held import InvalidAnswer
+from forebay.proxy.embeddings.results import errors_of
 from forebay.proxy.embeddings.vectors import (
     InvalidVector,
     to_base64,
@@ -185,16 +186,7 @@ def merged(answers: Sequence[tuple[int, Answer]], failures: Sequence[Failures] =
         fields["usage"] = usage
     fields["data"] = items
     if failures:
-        fields["errors"] = [
-            {
-                "index": index,
-                "status": failure.status,
-                "code": failure.code,
-                "message": failure.message,
-            }
-            for failure in sorted(failures, key=lambda failure: failure.start)
-            for index in range(failure.start, failure.stop)
-        ]
+        fields["errors"] = errors_of(failures)
     return msgspec.json.encode(fields)
 
 

@@ -56,7 +56,7 @@ class Findings:
     def keep(self, endpoint_ids: Collection[str]) -> None:
         """Forget all other endpoints."""
         for id_ in self._told.keys() - endpoint_ids:
-            del self._told[id_]
+            self._told.pop(id_, None)  # another thread may have
 
     def _tell(self, endpoint_id: str, finding: Hashable, level: int, text: str) -> None:
         if self._told.get(endpoint_id) != finding:

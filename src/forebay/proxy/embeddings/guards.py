@@ -115,7 +115,7 @@ class IdentityGuards(Observer):
             guard = self._guards.pop(model)
             if guard in self._tasks:
                 self._tasks[guard].cancel()
-        for model, guard in self._guards.items():
+        for model, guard in tuple(self._guards.items()):
             served = plan.models[model]
             guard.keep({*served.endpoints, *served.fallbacks})
         self.start()

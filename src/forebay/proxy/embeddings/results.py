@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay.proxy.refusal import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forebay.proxy.embeddings.answers import Answer
     from forebay.proxy.embeddings.held import HeldAnswer
     from forebay.proxy.message import Request
@@ -85,9 +87,28 @@ class Results:
         Raises:
             Refused: no input has a vector.
         """
-        if not self.parts and self._first is not None:
-            raise self._first
+        first = self._first
+        if not self.parts and first is not None:
+            if len(self.failures) == 1:
+                raise first
+            refused = Refused(first.status, str(first), code=first.code, param=first.param)
+            refused.errors = errors_of(self.failures)
+            raise refused
         return sorted(self.parts, key=lambda part: part.start)
+
+
+def errors_of(failures: Sequence[Failures]) -> list[dict[str, Any]]:
+    """What a partial answer says of inputs that have no vector, in their order."""
+    return [
+        {
+            "index": index,
+            "status": failure.status,
+            "code": failure.code,
+            "message": failure.message,
+        }
+        for failure in sorted(failures, key=lambda failure: failure.start)
+        for index in range(failure.start, failure.stop)
+    ]
 
 
 def takes_part(request: Request) -> bool:
