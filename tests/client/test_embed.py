@@ -131,13 +131,12 @@ class TestFailures:
         assert "text 1" in str(rows[1])
 
     async def test_a_server_that_says_when_by_a_date(self, serve, write) -> None:
-        answers = iter(
-            [
-                b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n"
-                b"date: Thu, 03 Dec 2026 10:00:00 GMT\r\n"
-                b"retry-after: Thu, 03 Dec 2026 10:00:01 GMT\r\n\r\n{}"
-            ]
+        busy = (
+            b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n"
+            b"date: Thu, 03 Dec 2026 10:00:00 GMT\r\n"
+            b"retry-after: Thu, 03 Dec 2026 10:00:01 GMT\r\n\r\n{}"
         )
+        answers = iter([busy])
         server = Embedder(serve, lambda request: next(answers, None) or embeddings(request))
         async with forebay.open(write(one_embedder(server.url))) as fb:
             assert (await fb.embed(["t1"], model="m")).tolist() == [vector("t1")]

@@ -14,6 +14,7 @@ import openai
 import pytest
 
 import forebay
+from forebay.client.http.reply import BrokenOff, Reply
 from forebay.emulator.faults import Cut, Hang, Reset, Status
 from support.configs import emulated, one_chat
 from support.flaky import Flaky, failing_over
@@ -260,39 +261,20 @@ async def test_closing_it_before_a_request_has_taken_its_first_step_ends_that_to
         await asyncio.wait_for(request, 5)
 
 
-def test_a_loop_that_is_closed_over_the_session_leaves_no_reader_waiting(write) -> None:
-    """The block is never left: its program is gone, but for a thread."""
-    heard: list[BaseException] = []
-
-    async def ask() -> None:
-        config = one_chat("http://127.0.0.1:9", engine="unknown")
-        opened = forebay.open(write(config))
-        fb = await opened.__aenter__()
-        http = fb.http_client_sync()
-
-        def wait() -> None:
-            try:
-                http.post("/chat/completions", json={"model": "m"})
-            except BaseException as error:  # noqa: BLE001 - seen in the test's own thread
-                heard.append(error)
-
-        fb._home.loop.call_soon_threadsafe = lambda *_: None  # as if it were closing
-        threads.append(threading.Thread(target=wait))
-        kept.append(opened)
-        threads[0].start()
-
-    threads: list[threading.Thread] = []
-    kept: list[object] = []
+def test_a_loop_that_is_closed_over_a_request_leaves_no_reader_waiting() -> None:
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(ask())
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
-    loop.run_until_complete(asyncio.sleep(0.01))
+    reply, heard = Reply(loop), []
+
+    def read() -> None:
+        with pytest.raises(BrokenOff) as caught:
+            reply.read_sync(None)
+        heard.append(str(caught.value))
+
+    thread = threading.Thread(target=read)
+    thread.start()
     loop.close()
-    threads[0].join(10)
-    assert not threads[0].is_alive()
-    assert "closed" in str(heard[0])
-    kept.clear()
+    thread.join(5)
+    assert heard == ["the event loop of the session is closed"]
 
 
 async def test_another_loop_may_use_it(fb) -> None:

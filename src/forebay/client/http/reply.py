@@ -131,8 +131,9 @@ class Reply:
     async def _wait(self, within_s: float | None) -> None:
         until = _until(within_s)
         while isinstance(waiter := self._waiter(TaskWaiter), TaskWaiter):
+            seconds = self._to_wait_s(until)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._to_wait_s(until)):
+                async with asyncio.timeout(seconds):
                     await waiter.future
 
     def _wait_sync(self, within_s: float | None) -> None:
