@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from embed_folder import TEXTS_A_REQUEST, batches
+from embed_folder import batches
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
 import forebay
@@ -67,12 +67,7 @@ async def main(
             "http_async_client": fb.http_client(),
         }
         llm = ChatOpenAI(model=chat_model, max_tokens=24, **governed)
-        embeddings = OpenAIEmbeddings(
-            model=embedder,
-            check_embedding_ctx_length=False,
-            chunk_size=TEXTS_A_REQUEST,
-            **governed,
-        )
+        embeddings = OpenAIEmbeddings(model=embedder, check_embedding_ctx_length=False, **governed)
         chatting = asyncio.create_task(chat(llm, waits_s))
         count = await embed_all(embeddings, Path(folder), Path(out))
         chatting.cancel()

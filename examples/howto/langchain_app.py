@@ -32,7 +32,7 @@ def main(config: str, chat_model: str, embedding_model: str) -> None:
     """Embed the notes, ask about one, then summarize many while others may chat."""
     with forebay.open_sync(config) as fb:
         embeddings = OpenAIEmbeddings(
-            model=embedding_model, check_embedding_ctx_length=False, chunk_size=32, **governed(fb)
+            model=embedding_model, check_embedding_ctx_length=False, **governed(fb)
         )
         chat = ChatOpenAI(model=chat_model, max_tokens=16, **governed(fb))
         bulk = ChatOpenAI(model=chat_model, max_tokens=16, **governed(fb, priority="best-effort"))

@@ -31,11 +31,9 @@ def governed(fb: forebay.Session) -> dict[str, Any]:
 
 
 def main(config: str, chat_model: str, embedding_model: str) -> None:
-    """Embed the notes, eight batches at once, and ask about one of them."""
+    """Embed the notes, all at once, and ask about one of them."""
     with forebay.open_sync(config) as fb:
-        embedder = OpenAILikeEmbedding(
-            model_name=embedding_model, embed_batch_size=16, num_workers=8, **governed(fb)
-        )
+        embedder = OpenAILikeEmbedding(model_name=embedding_model, **governed(fb))
         llm = OpenAILike(
             model=chat_model, is_chat_model=True, context_window=8192, max_tokens=16, **governed(fb)
         )

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(
         os.environ.get("FOREBAY_HOWTO") != "1",
-        reason="installs LlamaIndex and Ray, 1 GB: make test-howto",
+        reason="installs LlamaIndex and Ray, 650 MB: make test-howto",
     ),
 ]
 
