@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from forebay.emulator.faults import Slow
+
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(
@@ -54,6 +56,8 @@ async def test_llama_index(run, host, config) -> None:
 
 async def test_ray(run, host, config, tmp_path) -> None:
     python = environment("ray", *RAY)
+    # Ray takes its time between batches, and they must meet.
+    host.faults.add(Slow(engine="embedding", factor=10))
     lines, vectors = tmp_path / "lines.txt", tmp_path / "vectors"
     lines.write_text("".join(f"line {n}\n" for n in range(640)))
     ask = (config, "embedding", lines, vectors)
