@@ -66,7 +66,7 @@ async def main(
             "http_client": fb.http_client_sync(),
             "http_async_client": fb.http_client(),
         }
-        llm = ChatOpenAI(model=chat_model, max_tokens=24, **governed)
+        llm = ChatOpenAI(model=chat_model, max_completion_tokens=24, **governed)
         embeddings = OpenAIEmbeddings(model=embedder, check_embedding_ctx_length=False, **governed)
         chatting = asyncio.create_task(chat(llm, waits_s))
         count = await embed_all(embeddings, Path(folder), Path(out))

@@ -34,8 +34,10 @@ def main(config: str, chat_model: str, embedding_model: str) -> None:
         embeddings = OpenAIEmbeddings(
             model=embedding_model, check_embedding_ctx_length=False, **governed(fb)
         )
-        chat = ChatOpenAI(model=chat_model, max_tokens=16, **governed(fb))
-        bulk = ChatOpenAI(model=chat_model, max_tokens=16, **governed(fb, priority="best-effort"))
+        chat = ChatOpenAI(model=chat_model, max_completion_tokens=16, **governed(fb))
+        bulk = ChatOpenAI(
+            model=chat_model, max_completion_tokens=16, **governed(fb, priority="best-effort")
+        )
 
         store = InMemoryVectorStore.from_texts(NOTES, embeddings)
         (found,) = store.similarity_search(NOTES[7], k=1)
