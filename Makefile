@@ -40,6 +40,9 @@ docs: $(SETUP)
 test-vllm: $(SETUP) ## The engine tests against real vLLM (installs it: 2 GB, one minute to start)
 	FOREBAY_VLLM=1 $(PY) -m pytest tests/engines/vllm
 
+test-howto: $(SETUP) ## The how-tos for LlamaIndex and Ray (installs them: 650 MB)
+	FOREBAY_HOWTO=1 $(PY) -m pytest -q tests/howto/test_own_environments.py
+
 bench-gateway: $(SETUP) ## CPU, memory and latency beside nginx, SMG, vllm-router and LiteLLM (installs them)
 	$(PY) -m bench.gateway
 
@@ -102,4 +105,4 @@ $(SETUP): pyproject.toml uv.lock | $(UV)
 	python3 -m venv .cache/uv || { echo "make: python3 needs its venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	.cache/uv/bin/pip install --quiet uv
 
-.PHONY: help demo test check lint types layers docs test-vllm bench-gateway bench-admission bench-library bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity bench-live bench-failover goals clean
+.PHONY: help demo test check lint types layers docs test-vllm test-howto bench-gateway bench-admission bench-library bench-routing bench-protection bench-protection-sim bench-protection-llama bench-protection-vllm bench-control bench-hosts bench-demo bench-sim bench-sim-fit bench-protection-infinity bench-live bench-failover goals clean

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ("embed_folder.py", "embed_folder_threads.py")
+EXAMPLES = ("embed_folder.py", "embed_folder_langchain.py", "embed_folder_threads.py")
 _MOST_S = 120
 
 
