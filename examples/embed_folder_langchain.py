@@ -9,7 +9,6 @@ import asyncio
 import json
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +40,9 @@ async def embed_all(embeddings: OpenAIEmbeddings, folder: Path, out: Path) -> in
     return count
 
 
-async def chat(llm: ChatOpenAI, waits_s: list[float]) -> None:
-    """Ask one question after another, until cancelled; note how long each waited for its answer."""
-    while True:
+async def chat(llm: ChatOpenAI, waits_s: list[float], stop: asyncio.Event) -> None:
+    """Ask one question after another; note how long each waited for its answer."""
+    while not stop.is_set():
         asked_at = time.monotonic()
         waits = True
         async for _ in llm.astream("what does a forebay hold back"):
@@ -68,10 +67,13 @@ async def main(
         }
         llm = ChatOpenAI(model=chat_model, max_completion_tokens=24, **governed)
         embeddings = OpenAIEmbeddings(model=embedder, check_embedding_ctx_length=False, **governed)
-        chatting = asyncio.create_task(chat(llm, waits_s))
-        count = await embed_all(embeddings, Path(folder), Path(out))
-        chatting.cancel()
-        with suppress(asyncio.CancelledError):
+        # Not by `cancel`, which LangChain may swallow in the middle of an answer.
+        stop = asyncio.Event()
+        chatting = asyncio.create_task(chat(llm, waits_s, stop))
+        try:
+            count = await embed_all(embeddings, Path(folder), Path(out))
+        finally:
+            stop.set()
             await chatting
     slowest_ms = max(waits_s, default=0) * 1000
     print(f"{count} passages embedded; {len(waits_s)} answers began, within {slowest_ms:.0f} ms")
