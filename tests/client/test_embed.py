@@ -175,6 +175,23 @@ async def test_another_endpoint_takes_over(serve, write) -> None:
         assert fb.embedding_endpoint_status()["is_fallback"]
 
 
+async def test_a_server_that_restarts_is_waited_for(serve, write) -> None:
+    only = Flaky(serve)
+    config = one_embedder(only.url)
+    config |= {"MODEL_BREAKER_FAIL_THRESHOLD": 1, "MODEL_BREAKER_BASE_COOLDOWN_S": 0.3}
+    async with forebay.open(write(config)) as fb:
+        only.mode = "reset"
+        job = asyncio.create_task(fb.embed(texts(300), model="m", timeout=20))
+        await asyncio.sleep(0.5)
+        only.mode = "ok"
+        assert (await job).tolist() == [vector(text) for text in texts(300)]
+
+
+async def test_strings_of_a_kind_of_their_own(fb) -> None:
+    vectors = await fb.embed(list(np.array(["a", "b"])), model="embedding")
+    assert vectors.shape == (2, 8)
+
+
 async def test_vectors_of_another_model_are_not_taken(serve, write) -> None:
     def of_another_model(request):
         data = [{"index": n, "embedding": [1.0, 3.0]} for n in range(len(request["input"]))]

@@ -225,6 +225,9 @@ class TestErrors:
     async def test_a_priority_or_library_that_there_is_not(self, fb) -> None:
         with pytest.raises(ValueError, match="'best-effort' or None"):
             fb.http_client(priority="high")
+        for timeout in (0, -1, float("nan"), "x"):
+            with pytest.raises(ValueError, match="seconds above 0, or None"):
+                fb.http_client(timeout=timeout)
         with pytest.raises(ValueError, match="'httpx', 'httpx2' or None"):
             fb.http_client_sync(library="requests")
 

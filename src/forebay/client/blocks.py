@@ -100,7 +100,7 @@ class Blocks:
                 if block and (len(block) == _TEXTS or size + length > most):
                     yield start, block
                     start, block, size = start + len(block), [], 0
-                block.append(text)
+                block.append(str(text) if isinstance(text, str) else text)  # of a subclass
                 size += length
         except Exception as error:
             raise items_error(error, count) from error
@@ -129,13 +129,15 @@ class Blocks:
         pending = [n for n, wrong in enumerate(rows) if wrong is None]
         clock, timeout_s = asyncio.get_running_loop().time, self._wanted.timeout_s
         until = clock() + (timeout_s or self._deployment.settings.timeouts.request_s)
+        tries = 0
         while pending and not self._over(rows, pending):
+            tries += 1
             request = self._wanted.request([texts[n] for n in pending], until - clock())
             found = await ask(self._inside, request, len(pending))
             later = []
             for n, each in zip(pending, found.rows, strict=True):
                 rows[n] = named(each, start + n) if isinstance(each, ForebayError) else each
-                if comes_later(each):
+                if comes_later(each, tries):
                     later.append(n)
             pending = later if clock() + found.pause_s < until else []
             if pending:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _BAD_REQUEST, _TOO_MANY, _BAD_GATEWAY = 400, 429, 502
 _REASONS = frozenset(Reason)
-_NOT_FOUND = "model_not_found"
+_NOT_FOUND, _UPSTREAM = "model_not_found", "upstream_error"
+_MOST_TRIES = 3
 _PAUSE_S, _LEAST_S = 1.0, 0.001
 _REFUSED = "refused"  # by an endpoint, in its own words
 _NAMED = re.compile(r"^input(\[\d+\])?")
@@ -137,7 +138,9 @@ def _refused(held: HeldAnswer, body: bytes, count: int) -> Found:
         rows = _rows(body, count, error)  # each text's own reason, where they differ
     except msgspec.MsgspecError:
         rows = [error] * count
-    return Found(rows, rest_s or _PAUSE_S)
+    # Its own admission may be asked often: a probe may have come back long before that time.
+    own = isinstance(error, Rejected)
+    return Found(rows, min(rest_s or _PAUSE_S, _PAUSE_S) if own else rest_s or _PAUSE_S)
 
 
 def _told(body: bytes) -> tuple[str, str]:
@@ -170,11 +173,19 @@ def named(error: ForebayError, number: int) -> ForebayError:
     return error
 
 
-def comes_later(row: object) -> bool:
-    """Whether a text may get its vector from the same request, a little later."""
+def comes_later(row: object, tries: int) -> bool:
+    """Whether a text may get its vector from the same request, a little later.
+
+    Args:
+        row: what came of it.
+        tries: so many requests for it have been made. What fails at an endpoint is tried three
+            times; while the endpoint is away it is not even sent, and waits.
+    """
     if isinstance(row, Rejected):
         return row.reason not in {Reason.DEADLINE, *FOR_ALL}
-    return isinstance(row, RequestFailed) and row.status == _TOO_MANY
+    if not isinstance(row, RequestFailed):
+        return False
+    return row.status == _TOO_MANY or (row.code == _UPSTREAM and tries < _MOST_TRIES)
 
 
 def wrong_with(number: int, text: object) -> RequestFailed | None:

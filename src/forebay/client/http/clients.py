@@ -50,6 +50,8 @@ class Clients:
 
 
 def _options(transport: Any, timeout: float | None) -> dict[str, Any]:  # noqa: ANN401
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        raise ValueError(f"timeout is {timeout!r}; it must be seconds above 0, or None")
     # Without `trust_env` a proxy in the environment would not take the requests elsewhere.
     return {
         "transport": transport,
