@@ -40,7 +40,7 @@ docs: $(SETUP)
 test-vllm: $(SETUP) ## The engine tests against real vLLM (installs it: 2 GB, one minute to start)
 	FOREBAY_VLLM=1 $(PY) -m pytest tests/engines/vllm
 
-test-howto: $(SETUP) ## The how-tos for LlamaIndex and Ray (installs them: 650 MB)
+test-howto: $(SETUP) ## The how-tos for LlamaIndex, LiteLLM and Ray (installs them: 900 MB)
 	FOREBAY_HOWTO=1 $(PY) -m pytest -q tests/howto/test_own_environments.py
 
 bench-gateway: $(SETUP) ## CPU, memory and latency beside nginx, SMG, vllm-router and LiteLLM (installs them)

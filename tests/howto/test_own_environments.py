@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(
         os.environ.get("FOREBAY_HOWTO") != "1",
-        reason="installs LlamaIndex and Ray, 650 MB: make test-howto",
+        reason="installs LlamaIndex, LiteLLM and Ray, 900 MB: make test-howto",
     ),
 ]
 
@@ -28,6 +28,7 @@ LLAMA_INDEX = (
     "llama-index-embeddings-openai-like==0.4.0",
     "llama-index-llms-openai-like==0.8.1",
 )
+LITELLM = ("litellm==1.110.2",)
 RAY = ("ray[data]==2.60.0",)
 # Ray tells its makers of its use otherwise, and writes a token into the home folder.
 ALONE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
@@ -51,6 +52,13 @@ async def test_llama_index(run, host, config) -> None:
         "Note 7: gate 7 of the forebay opens at 7 metres.",
         "an answer of 16 words",
     ]
+    assert host.record()["embedding"]["max_inflight"] == 4
+
+
+async def test_litellm(run, host, config) -> None:
+    python = environment("litellm", *LITELLM)
+    told = await run("litellm_app.py", config, "chat", "embedding", python=python, quiet=False)
+    assert told.splitlines() == ["an answer of 16 words", "320 notes embedded"]
     assert host.record()["embedding"]["max_inflight"] == 4
 
 
